@@ -69,8 +69,10 @@ OTHERS = ("raised", "unreadable", "cross-session-leak")
 
 PLANTED = (
     Cell("redis_tasks:OneValue", "redis", "tasks", GONE),
+    Cell("replacing:in_two_steps", "redis", "tasks", ("torn-turn",)),
     Cell("redis_tasks:ReentrantLock", "redis", "tasks", GONE),
     Cell("redis_tasks:GivesUpWaiting", "redis", "tasks", GONE),
+    Cell("redis_tasks:CreatedOnce", "redis", "tasks", GONE),
     Cell("redis_tasks:NumbersInMemory", "redis", "tasks", GONE),
     Cell("redis_tasks:CountThenInsert", "redis", "tasks", GONE),
     Cell("redis_tasks:CheckThenInsert", "redis", "tasks", ("duplicate",)),
@@ -97,6 +99,7 @@ PLANTED = (
     Cell("postgres_tasks:deadlock_prone", "postgres", "tasks", ("raised",)),
     Cell("sqlite_tasks:PlaceThenRow", "sqlite", "tasks", GONE),
     Cell("sqlite_tasks:SharedTransaction", "sqlite", "tasks", ("raised",)),
+    Cell("sqlite_tasks:LooksBeforeItBegins", "sqlite", "tasks", GONE),
     Cell("sqlite_tasks:UncommittedIsSeen", "sqlite", "tasks", ("torn-turn",)),
     Cell("redis_tasks:OneValue", "redis", "processes", GONE),
     Cell("redis_tasks:LockedValue", "redis", "processes", GONE),
@@ -119,6 +122,7 @@ PLANTED = (
     Cell("with_threads:RollsBack", "sqlite", "threads", (*GONE, "torn-turn", "silent-reset")),
     Cell("with_threads:LockBeforeCommit", "sqlite", "threads", GONE),
     Cell("with_threads:TwoLocks", "sqlite", "threads", ("hang",)),
+    Cell("with_threads:PausesBetween", "sqlite", "threads", GONE),
     Cell("our_own:two_summarisers", "postgres", "tasks", ("duplicate",)),
     Cell("our_own:two_summarisers", "postgres", "processes", ("duplicate",)),
     Cell("our_own:two_summarisers", "sqlite", "tasks", ("duplicate",), policy=IN_THREADS),
@@ -139,12 +143,14 @@ CORRECT = (
     Cell("redis_tasks:GivesUpWhenSlow", "redis", "tasks"),
     Cell("redis_tasks:Forgetting", "redis", "tasks"),
     Cell("redis_tasks:WholeContext", "redis", "tasks"),
+    Cell("replacing:in_one_step", "redis", "tasks"),
     Cell("redis_tasks:ClosesWhenCancelled", "redis", "tasks", cancel=True),
     Cell("redis_tasks:LockGivenBack", "redis", "tasks", cancel=True),
     Cell("postgres_tasks:counter_is_the_lock", "postgres", "tasks"),
     Cell("postgres_tasks:advisory_lock", "postgres", "tasks"),
     Cell("sqlite_tasks:OneJob", "sqlite", "tasks"),
     Cell("sqlite_tasks:LockedTransaction", "sqlite", "tasks"),
+    Cell("sqlite_tasks:ConnectionPerCall", "sqlite", "tasks"),
     Cell("redis_tasks:OneCommand", "redis", "processes"),
     Cell("redis_tasks:WatchedValue", "redis", "processes"),
     Cell("redis_tasks:LockOfTheCall", "redis", "processes"),
@@ -154,6 +160,7 @@ CORRECT = (
     Cell("with_threads:CounterInTheEngine", "redis", "threads"),
     Cell("with_threads:OneLock", "sqlite", "threads"),
     Cell("with_threads:LockOfTheClass", "sqlite", "threads"),
+    Cell("with_threads:TriesAgain", "sqlite", "threads"),
     *(
         Cell(name, engine, "tasks", policy=policy, cancel=cancel)
         for name in OURS

@@ -73,7 +73,7 @@ def test_one_program_of_a_store_without_a_race_is_tried_to_the_end(tmp_path: Pat
     assert program["exhausted"]
     assert program["coverage"] == "every distinguishable order"
     assert program["diverged"] == 0
-    assert "every distinguishable order of 1 of 1 programs" in printed
+    assert "every distinguishable order of 1 program;" in printed
 
 
 def test_a_schedule_that_does_not_fit_says_so(tmp_path: Path) -> None:

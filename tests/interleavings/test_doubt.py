@@ -46,13 +46,18 @@ def test_a_process_that_does_not_come_to_the_gate_is_noticed(tmp_path: Path) -> 
 def test_a_client_that_asks_again_and_again_is_no_hang(tmp_path: Path) -> None:
     found = explored(f"{STORES}:PollsForEver", tmp_path)
     assert (found.status, found.failure) == ("unknown", None)
-    assert "do not end" in (found.reason or "")
+    assert "not end" in (found.reason or "")
 
 
 def test_a_store_that_ends_its_process_is_told(tmp_path: Path) -> None:
     found = explored(f"{STORES}:EndsTheProcess", tmp_path)
     assert found.status == "unknown"
     assert "its process ended (7)" in (found.reason or "")
+
+
+def test_threads_that_a_store_leaves_behind_keep_nobody_waiting(tmp_path: Path) -> None:
+    found = explored("tests.interleavings.planted.sqlite_tasks:ThreadsLeftBehind", tmp_path, "a", "sqlite")
+    assert (found.status, found.reason) == ("held", None)
 
 
 def test_threads_are_for_synchronous_stores(tmp_path: Path) -> None:

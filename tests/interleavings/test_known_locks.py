@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from types import ModuleType
 
 import pytest
@@ -15,12 +16,15 @@ class Scheduler:
     """Lets somebody else release the lock whenever it is waited for."""
 
     def __init__(self) -> None:
-        self.waits = 0
+        self.waits = self.pauses = 0
 
     def wait_for(self, lock: KnownLock) -> bool:
         self.waits += 1
         lock.release()
         return True
+
+    def pause(self) -> None:
+        self.pauses += 1
 
 
 def test_a_lock_is_waited_for_once_it_is_taken() -> None:
@@ -76,3 +80,15 @@ def test_locks_of_a_module_and_its_classes_are_taken_over() -> None:
         assert isinstance(module.RLock(), KnownLock)
     finally:
         del sys.modules[module.__name__]
+
+
+def test_whoever_sleeps_lets_the_others_go_on_however_it_is_called() -> None:
+    module, scheduler = ModuleType("planted_module"), Scheduler()
+    exec("import time\nfrom time import sleep\n", vars(module))
+    adopt(scheduler, module)
+    with known_locks(scheduler, set()):
+        module.sleep(0)
+        module.time.sleep(0)
+    assert scheduler.pauses == 2
+    time.sleep(0)
+    assert scheduler.pauses == 2

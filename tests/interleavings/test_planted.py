@@ -65,3 +65,39 @@ def test_a_store_without_a_race_is_not_accused(cell: Cell, tmp_path: Path) -> No
     assert sum(one.diverged for one in found.programs) == 0
     assert found.programs[0].judged
     assert all(one.exhausted for one in found.programs) or not to_the_end
+
+
+def test_a_race_that_needs_an_earlier_message_is_found_with_one(tmp_path: Path) -> None:
+    (cell,) = (each for each in PLANTED if each.store == "redis_tasks:CreatedOnce")
+    failure = cell.explore(tmp_path, FOUND_WITHIN_S).found.failure
+    assert failure is not None
+    assert failure.program == "1+ a | a"
+    assert set(failure.names) & set(cell.names), failure.anomalies
+
+
+@pytest.mark.parametrize("how", ["tasks", "processes"])
+def test_an_engine_without_our_scripts_is_no_other_order(how: str, tmp_path: Path) -> None:
+    """With messages before there is no rehearsal, which the store would remember; only the first run finds the engine
+    without the scripts."""
+    (cell,) = (each for each in CORRECT if (each.store, each.how, each.cancel) == ("redis", how, False))
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("2+ p | r",)).found
+    assert found.status == "held", found.reason
+    assert sum(one.repeated + one.diverged for one in found.programs) == 0
+
+
+def in_threads(store: str) -> Cell:
+    (cell,) = (each for each in (*PLANTED, *CORRECT) if each.store == f"with_threads:{store}")
+    return cell
+
+
+def test_a_store_that_waits_for_a_lock_with_pauses_is_not_starved(tmp_path: Path) -> None:
+    found = in_threads("TriesAgain").explore(tmp_path, programs=("a | a",)).found
+    assert found.failure is None
+    assert found.status in ("held", "unknown"), "unknown, if the time was too short for every order"
+
+
+def test_a_race_across_a_pause_is_found(tmp_path: Path) -> None:
+    cell = in_threads("PausesBetween")
+    failure = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a | a",)).found.failure
+    assert failure is not None
+    assert set(failure.names) & set(cell.names), failure.anomalies

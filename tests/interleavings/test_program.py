@@ -6,10 +6,10 @@ import pytest
 
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram, programs, spans
 
-EVERYTHING = ("forget", "context", "batches", "turn", "expect")
+EVERYTHING = ("forget", "context", "batches", "turn", "expect", "replace")
 
 
-@pytest.mark.parametrize("text", ["a | a", "a1 r1 | a r", "9+ a | a", "t", "i | i | i", "c x f"])
+@pytest.mark.parametrize("text", ["a | a", "a1 r1 | a r", "9+ a | a", "t", "i | i | i", "c x f", "2+ p | r"])
 def test_a_program_reads_as_it_is_written(text: str) -> None:
     assert str(ClientsProgram.parse(text)) == text
 
@@ -36,7 +36,7 @@ def test_what_is_no_program_is_refused_with_the_part(text: str, part: str) -> No
 
 def test_programs_are_chosen_by_what_a_target_can_do() -> None:
     letters = {op.letter for program in programs(EVERYTHING) for ops in program.clients for op in ops}
-    assert letters == set("atricxf")
+    assert letters == set("atricxpf")
     assert {op.letter for program in programs(()) for ops in program.clients for op in ops} == set("ar")
     whole = {
         op.letter for program in programs(("whole-list", "batches")) for ops in program.clients for op in ops

@@ -5,6 +5,7 @@ from __future__ import annotations
 from xml.etree import ElementTree
 
 import msgspec
+import pytest
 
 from recollect.verify.explore.interleavings.results import FailedSchedule
 from recollect.verify.explore.interleavings.telling import columns, conclusion, sentence, steps_taken, svg
@@ -74,11 +75,50 @@ def test_threads_are_told_by_what_they_did_and_where_they_were_interrupted() -> 
 
 def test_a_conclusion_has_no_events_and_times() -> None:
     plain = (
-        'A read of session "s" (event 7) lacks m0, acknowledged at 0.003 s (event 2), which ended at event 5.'
+        'A read of session "s" (event 7) lacks m0, acknowledged at 0.003 s (event 2), which ended at event 5, '
+        "and from the read that ended at event 9."
     )
-    assert (
-        conclusion(failed("stale-read", plain)) == 'stale-read: a read of session "s" lacks m0, acknowledged.'
-    )
+    told = 'stale-read: a read of session "s" lacks m0, acknowledged, and from the read.'
+    assert conclusion(failed("stale-read", plain)) == told
+
+
+@pytest.mark.parametrize(
+    ("sentence", "told"),
+    [
+        (
+            "Process 1 read an old state: message m0, acknowledged at 0.003 s (event 2), is not in the read that began "
+            "later, at event 4, and ended at event 5; the read that ended at event 9 has it.",
+            "B read an old state: message m0, acknowledged, is not in the read that began later; a later read has it.",
+        ),
+        (
+            "Process 0 does not see its own write: message m0 is not in the read that began at event 4 and ended at "
+            "event 5; the read that ended at event 9 has it.",
+            "A does not see its own write: message m0 is not in the read; a later read has it.",
+        ),
+        (
+            "Process 9 saw message m0, in the read that ended at event 4, and no longer in the one that ended at "
+            "event 7.",
+            "another process saw message m0, in one read, and no longer in a later one.",
+        ),
+        (
+            "Two reads disagree: in the one that ended at event 4, m1, comes after m0, in the one that ended at "
+            "event 6 before it.",
+            "two reads disagree: in one, m1, comes after m0, in the other before it.",
+        ),
+        (
+            "Forgotten, but still there: message m0, is in the read from event 4 to 6, although the session's forget "
+            "had been acknowledged at event 3.",
+            "forgotten, but still there: message m0, is in a later read, although the session's forget had been "
+            "acknowledged.",
+        ),
+        (
+            "One context read (events 3 to 8) mixes two states: of m0.",
+            "one context read mixes two states: of m0.",
+        ),
+    ],
+)
+def test_without_events_it_is_still_a_sentence(sentence: str, told: str) -> None:
+    assert conclusion(failed("stale-read", sentence)) == f"stale-read: {told}"
 
 
 def test_columns_stand_side_by_side() -> None:
@@ -89,6 +129,12 @@ def test_columns_stand_side_by_side() -> None:
     assert lines[4].startswith(" " * 48 + "append m1")
     assert not any("deliver" in line for line in lines)
     assert lines[-1].strip().endswith("→ [m0]")
+
+
+def test_which_messages_were_written_is_never_cut_off() -> None:
+    step = LoggedStep("A", "arrive", "INSERT OR REPLACE INTO chat VALUES ('s0', 1, …)", "writes m10–m12")
+    (row,) = columns("a | a", [step]).splitlines()[2:]
+    assert row == "  INSERT OR REPLACE INTO chat…: writes m10–m12"
 
 
 def test_lines_of_one_thread_are_one_row() -> None:

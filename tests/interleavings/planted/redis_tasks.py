@@ -51,6 +51,15 @@ class OneValue(OneCommand):
         return found
 
 
+class CreatedOnce(OneValue):
+    """Two that begin a session are told apart by the engine; two that go on with one are not."""
+
+    async def append(self, session: str, messages: Messages) -> None:
+        first = json.dumps([{"role": m.role, "content": m.text} for m in messages])
+        if not await self.client.set(f"chat:{session}", first, nx=True):
+            await super().append(session, messages)
+
+
 class WatchedValue(OneValue):
     """Nothing wrong: read, and write only if nobody wrote since; else again."""
 

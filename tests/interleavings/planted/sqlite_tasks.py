@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import queue
 import sqlite3
+import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any
 
 from recollect.message import Message
@@ -126,3 +129,75 @@ class UncommittedIsSeen(LockedTransaction):
 
     async def history(self, session: str) -> list[dict[str, str]]:
         return await PlaceThenRow.history(self, session)
+
+
+class _OwnThread:
+    """A connection with a thread of its own, which Python waits for at the end: as in aiosqlite."""
+
+    def __init__(self, path: str) -> None:
+        self.work: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.loop = asyncio.get_running_loop()
+        threading.Thread(target=self._live, args=(path,)).start()
+
+    def _live(self, path: str) -> None:
+        db = sqlite3.connect(path, isolation_level=None)
+        while (asked := self.work.get()) is not None:
+            future, sql, values = asked
+            try:
+                say = partial(future.set_result, db.execute(sql, values).fetchall())
+            except Exception as error:
+                say = partial(future.set_exception, error)
+            self.loop.call_soon_threadsafe(say)
+        db.close()
+
+    async def execute(self, sql: str, values: tuple[object, ...] = ()) -> list[Any]:
+        future = self.loop.create_future()
+        self.work.put((future, sql, values))
+        return list(await future)
+
+
+class ConnectionPerCall:
+    """Nothing wrong: each call has a connection, and writers wait for each other inside SQLite."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.path = str(endpoint.path)
+
+    async def append(self, session: str, messages: Messages) -> None:
+        db = _OwnThread(self.path)
+        await db.execute(TABLE)
+        await db.execute("BEGIN IMMEDIATE")
+        for message in messages:
+            await db.execute(f"INSERT INTO chat VALUES (?, ({PLACE}), ?)", (session, session, plain(message)))
+        await db.execute("COMMIT")
+        self.leave(db)
+
+    async def history(self, session: str) -> list[dict[str, str]]:
+        db = _OwnThread(self.path)
+        await db.execute(TABLE)
+        found = await db.execute(READ, (session,))
+        self.leave(db)
+        return [json.loads(body) for (body,) in found]
+
+    def leave(self, db: _OwnThread) -> None:
+        db.work.put(None)
+
+
+class ThreadsLeftBehind(ConnectionPerCall):
+    """Nothing wrong with what it keeps; but its threads never end."""
+
+    def leave(self, db: _OwnThread) -> None:
+        pass
+
+
+class LooksBeforeItBegins(ConnectionPerCall):
+    """The place is looked up before the transaction."""
+
+    async def append(self, session: str, messages: Messages) -> None:
+        db = _OwnThread(self.path)
+        await db.execute(TABLE)
+        ((place,),) = await db.execute(PLACE, (session,))
+        await db.execute("BEGIN IMMEDIATE")
+        for number, message in enumerate(messages):
+            await db.execute(UPSERT, (session, place + number, plain(message)))
+        await db.execute("COMMIT")
+        self.leave(db)

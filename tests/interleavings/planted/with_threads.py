@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import sqlite3
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from typing import Any
 
 import redis
@@ -194,3 +196,49 @@ class TwoLocks(OneConnection):
         with self.other:
             with self.one:
                 return super().history(session)
+
+
+class TriesAgain:
+    """Nothing wrong: a connection for each call, which tries again after a pause while another one has the lock."""
+
+    TRIES = 100
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.path = str(endpoint.path)
+        self.locked(lambda db: db.execute(TABLE))
+
+    def append(self, session: str, messages: Messages) -> None:
+        self.locked(lambda db: self.add(db, session, messages))
+
+    def add(self, db: sqlite3.Connection, session: str, messages: Messages) -> None:
+        for message in messages:
+            ((place,),) = db.execute(PLACE, (session,)).fetchall()
+            db.execute(UPSERT, (session, place, plain(message)))
+
+    def history(self, session: str) -> Said:
+        found: list[tuple[str]] = self.locked(lambda db: db.execute(READ, (session,)).fetchall())
+        return [json.loads(body) for (body,) in found]
+
+    def locked(self, work: Callable[[sqlite3.Connection], Any]) -> Any:
+        for _ in range(self.TRIES):
+            try:
+                with closing(sqlite3.connect(self.path, timeout=0, isolation_level=None)) as db:
+                    db.execute("BEGIN IMMEDIATE")
+                    result = work(db)
+                    db.execute("COMMIT")
+                    return result
+            except sqlite3.OperationalError as error:
+                if "locked" not in str(error):
+                    raise
+            time.sleep(0.005)
+        raise TimeoutError("the memory is too busy")
+
+
+class PausesBetween(TriesAgain):
+    """Asks for the place in one transaction and writes in another, after a pause."""
+
+    def append(self, session: str, messages: Messages) -> None:
+        ((place,),) = self.locked(lambda db: db.execute(PLACE, (session,)).fetchall())
+        time.sleep(0.001)
+        rows = [(session, place + number, plain(message)) for number, message in enumerate(messages)]
+        self.locked(lambda db: db.executemany(UPSERT, rows))

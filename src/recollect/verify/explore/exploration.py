@@ -155,7 +155,9 @@ def load(folder: Path) -> TargetRun:
 
 def _prepare(engine: Engine, workers: Workers, target: str) -> pipe.Ready:
     """Makes tables and migrations before the recording, which starts from a cleanly stopped engine."""
-    writer, ready = workers.start(target, engine.start(), prepare=True)
+    endpoint = engine.start()
+    writer, ready = workers.start(target, endpoint, prepare=True)
+    ready.settings = workers.settings(target, endpoint, ready)
     workers.close(writer)
     engine.stop()
     return ready

@@ -42,7 +42,7 @@ SHARE = 0.1
 GRACE_S = 20.0
 """Extra time for starting, and for making what was found smaller; a store that takes longer hangs."""
 ENGINES = ("redis", "postgres", "sqlite")
-WRITES = frozenset("aticsf")
+WRITES = frozenset("aticspf")
 
 
 def cells_for(request: VerifyRequest, cells: list[Cell]) -> list[Cell]:

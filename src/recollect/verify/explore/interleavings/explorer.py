@@ -8,6 +8,7 @@ them. The later rounds share their time among the programs.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -59,6 +60,8 @@ from recollect.verify.wire.pgwire import Connection
 POLICIES = {"redis": "none", "postgres": "fsync-off", "sqlite": "wal-normal"}
 """Nothing breaks here, so nothing has to reach the disk."""
 
+FIRST_PARTS = 3
+"""At first, a program gets a third of the time that is left: the smallest get most, and none gets all of it."""
 SMALLER_RUNS_MAX = 300
 REPLAYS_SECONDS = 10.0
 
@@ -391,9 +394,9 @@ def _rounds(
     pursuits: list[_Pursuit], asked: InterleavingsAsked, how: How, end: float
 ) -> Iterator[tuple[_Pursuit, Strategy, float]]:
     """Which program is explored next, how, and until when."""
-    for pursuit in pursuits:
+    for pursuit, until in itertools.chain(_shares(pursuits, end, FIRST_PARTS), _shares(pursuits, end)):
         pursuit.by_preemptions.bound = min(1, asked.bound)
-        yield pursuit, pursuit.by_preemptions, end
+        yield pursuit, pursuit.by_preemptions, until
     if how != "threads" and not asked.cancel:
         for pursuit, until in _shares(pursuits, end):
             yield pursuit, pursuit.exhausting, until
@@ -408,8 +411,11 @@ def _rounds(
             yield pursuit, pursuit.exhausting, until
 
 
-def _shares(pursuits: list[_Pursuit], end: float) -> Iterator[tuple[_Pursuit, float]]:
-    """The remaining time in equal parts; what one program leaves over is for those after it."""
+def _shares(
+    pursuits: list[_Pursuit], end: float, parts_max: int | None = None
+) -> Iterator[tuple[_Pursuit, float]]:
+    """The remaining time in equal parts, or in at most so many: then the first programs get more. What one program
+    leaves over is for those after it."""
     for done, pursuit in enumerate(pursuits):
-        now = time.perf_counter()
-        yield pursuit, now + max(0.0, end - now) / (len(pursuits) - done)
+        now, parts = time.perf_counter(), len(pursuits) - done
+        yield pursuit, now + max(0.0, end - now) / min(parts, parts_max or parts)

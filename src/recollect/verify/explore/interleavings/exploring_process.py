@@ -7,12 +7,14 @@ standard output: each program when it is done, and the whole result at the end.
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import select
 import signal
 import sys
 import threading
+import traceback
 from pathlib import Path
 from typing import IO
 
@@ -39,7 +41,19 @@ def main() -> None:
         threading.Thread(target=_end_with_the_owner, daemon=True, name="recollect-owner").start()
         logging.disable(logging.WARNING)
         import_from(asked.path)
-        _say(out, _explored(asked, lambda one: _say(out, ProgramDone(one))))
+        try:
+            _say(out, _explored(asked, lambda one: _say(out, ProgramDone(one))))
+        except Exception:
+            traceback.print_exc()
+            _end(1)
+    _end(0)
+
+
+def _end(status: int) -> None:
+    """Ends as Python does, but does not wait for threads that the store has left behind: they may never end."""
+    atexit._run_exitfuncs()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def _explored(asked: InterleavingsAsked, listener: Listener) -> AllDone:

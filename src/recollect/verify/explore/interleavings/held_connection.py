@@ -202,7 +202,17 @@ class HeldConnection(asyncio.Transport):
         if self._closing:
             return
         if answer.reply:
-            self._protocol.data_received(answer.reply)
+            self._receive(memoryview(answer.reply))
         if self._eof and not self.answers:
             self._protocol.eof_received()
             self.close()
+
+    def _receive(self, reply: memoryview) -> None:
+        if not isinstance(self._protocol, asyncio.BufferedProtocol):
+            self._protocol.data_received(bytes(reply))
+            return
+        while reply:
+            buffer = memoryview(self._protocol.get_buffer(len(reply)))
+            size = min(len(buffer), len(reply))
+            buffer[:size], reply = reply[:size], reply[size:]
+            self._protocol.buffer_updated(size)

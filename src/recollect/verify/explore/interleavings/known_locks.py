@@ -1,7 +1,10 @@
-"""Locks that the scheduler knows: a thread that would wait for one is not among the choices.
+"""Locks and pauses that the scheduler knows: a thread that would wait for a lock is not among the choices.
 
 A store gets them in place of `threading.Lock` and `RLock`; everybody else gets real ones. Drivers hold none of their
 own locks while a thread is at a line of the store's code, so those cannot get in the way.
+
+Whoever calls `time.sleep` gives the others time, as a store does that tries again when it finds a lock taken: they go
+on meanwhile. A thread that is held for as long as another one tries would be our doing, not the store's.
 """
 
 from __future__ import annotations
@@ -10,12 +13,12 @@ import inspect
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import FrameType, ModuleType
-from typing import Any, Protocol
+from typing import Any, Protocol, SupportsIndex
 
-_RealLock, _RealRLock = threading.Lock, threading.RLock
+_RealLock, _RealRLock, _real_sleep = threading.Lock, threading.RLock, time.sleep
 _LOCK, _RLOCK = type(threading.Lock()), type(threading.RLock())
 _AWAY_S = 0.001
 
@@ -25,6 +28,10 @@ class Waiting(Protocol):
 
     def wait_for(self, lock: KnownLock) -> bool:
         """Makes the calling thread wait until it is chosen again; False if it is not one of the scheduler's."""
+        ...
+
+    def pause(self) -> None:
+        """Lets the others go on, if the calling thread is one of the scheduler's."""
         ...
 
 
@@ -42,7 +49,7 @@ class KnownLock:
             if not blocking:
                 return False
             if not self._scheduler.wait_for(self):
-                time.sleep(_AWAY_S)
+                _real_sleep(_AWAY_S)
         self.owner, self._depth = me, self._depth + 1
         return True
 
@@ -78,7 +85,7 @@ class KnownLock:
 
 @contextmanager
 def known_locks(scheduler: Waiting, files: set[str]) -> Iterator[None]:
-    """Within this block, locks made by code in these files are known ones; `files` may grow."""
+    """Within this block, locks made by code in these files are known ones, and so is every sleep; `files` may grow."""
 
     def make(reentrant: bool) -> Any:
         frame: FrameType | None = sys._getframe(2)
@@ -90,10 +97,19 @@ def known_locks(scheduler: Waiting, files: set[str]) -> Iterator[None]:
 
     threading.Lock = lambda: make(False)  # type: ignore[assignment]
     threading.RLock = lambda: make(True)  # type: ignore[assignment]
+    time.sleep = _known_sleep(scheduler)
     try:
         yield
     finally:
-        threading.Lock, threading.RLock = _RealLock, _RealRLock
+        threading.Lock, threading.RLock, time.sleep = _RealLock, _RealRLock, _real_sleep
+
+
+def _known_sleep(scheduler: Waiting) -> Callable[[float | SupportsIndex], None]:
+    def sleep(seconds: float | SupportsIndex) -> None:
+        scheduler.pause()
+        _real_sleep(seconds)
+
+    return sleep
 
 
 def adopt(scheduler: Waiting, module: ModuleType) -> None:
@@ -107,3 +123,5 @@ def adopt(scheduler: Waiting, module: ModuleType) -> None:
                 setattr(place, name, KnownLock(scheduler, reentrant=isinstance(value, _RLOCK)))
             elif value is _RealLock or value is _RealRLock:
                 setattr(place, name, lambda r=value is _RealRLock: KnownLock(scheduler, reentrant=r))
+            elif value is _real_sleep:
+                setattr(place, name, _known_sleep(scheduler))

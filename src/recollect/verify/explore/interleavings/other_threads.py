@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import platform
 import threading
 import time
 from collections.abc import Callable, Collection
@@ -11,6 +12,11 @@ from pathlib import Path
 
 _OURS = ("ThreadPoolExecutor", "recollect", "asyncio_")
 """Names of pools whose jobs are known, since the loop submits them."""
+
+NAP_S = 0.2
+"""While somebody else has the lock, SQLite looks again after a tenth of a second, or sooner."""
+_CALLS = {"x86_64": ("35 ", "230 "), "aarch64": ("101 ", "115 ")}.get(platform.machine(), ())
+"""The system calls of a thread that sleeps for a time, and not until somebody wakes it."""
 
 sleep, real_clock = time.sleep, time.monotonic
 
@@ -33,6 +39,35 @@ def await_idle(limit_s: float = 0.5) -> None:
     while calm < 2 and real_clock() < end:
         sleep(0.0002)
         calm = calm + 1 if all_asleep() else 0
+
+
+class Naps:
+    """Threads that sleep for a moment and look again, as they do in SQLite while somebody else has the lock."""
+
+    def __init__(self) -> None:
+        self._long: dict[str, list[str]] = {}
+        """Threads that sleep for longer than that, and how often they had run when they began."""
+
+    def await_looks(self) -> None:
+        """Waits until each of them has looked once more, and has got the lock or sleeps again."""
+        looked = False
+        for number in native_threads() - {str(threading.get_native_id())}:
+            if not _is_sleeping(number) or self._long.get(number) == (before := _turns([number])):
+                continue
+            end = real_clock() + NAP_S
+            while (same := _turns([number]) == before) and real_clock() < end:
+                sleep(0.0005)
+            looked = looked or not same
+            if same:
+                self._long[number] = before
+        if looked:
+            await_idle()
+
+
+def _is_sleeping(number: str) -> bool:
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/self/task/{number}/syscall").read_text().startswith(_CALLS)
+    return False
 
 
 def all_asleep() -> bool:

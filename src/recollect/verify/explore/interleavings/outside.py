@@ -26,7 +26,14 @@ from recollect.verify.explore.interleavings.held_connection import (
     Segment,
     real_clock,
 )
-from recollect.verify.explore.interleavings.other_threads import all_asleep, await_idle, others_run, sleep
+from recollect.verify.explore.interleavings.other_threads import (
+    NAP_S,
+    Naps,
+    all_asleep,
+    await_idle,
+    others_run,
+    sleep,
+)
 from recollect.verify.explore.interleavings.search import Choice
 from recollect.verify.explore.interleavings.sight import SocketWatch
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop, ThreadJob
@@ -117,6 +124,7 @@ class Outside:
         self._timers_fired: Counter[str] = Counter()
         """How many timers of each client have gone off in this schedule."""
         self._sockets = SocketWatch()
+        self._naps = Naps()
 
     @property
     def now_in_threads(self) -> float:
@@ -272,11 +280,14 @@ class Outside:
 
     def settle(self) -> None:
         """Waits until the other threads of the process wait, too."""
-        for job in self.jobs:
-            if job.running is not None and not job.running.done():
-                concurrent.futures.wait([job.running], timeout=0.05)
-        if others_run(self.pool):
+        under_way = [job.running for job in self.jobs if job.running is not None and not job.running.done()]
+        for job in under_way:
+            concurrent.futures.wait([job], timeout=0.05)
+        others = others_run(self.pool)
+        if others:
             await_idle()
+        if others or not all(job.done() for job in under_way):
+            self._naps.await_looks()
 
     def engine_answers(self) -> bool:
         """Waits for requests that wait in the engine, before time goes on: the engine may have a timeout of its own."""
@@ -304,10 +315,22 @@ class Outside:
         first = concurrent.futures.FIRST_COMPLETED
         return bool(running and concurrent.futures.wait(running, patience_s, first).done)
 
+    def driver_answers(self, patience_s: float = NAP_S) -> bool:
+        """Waits for threads that a driver has started. One that waits for SQLite's lock is asleep, and looks again."""
+        end = real_clock() + patience_s
+        while not self.from_threads and others_run(self.pool) and real_clock() < end:
+            sleep(JOB_POLL_S)
+        return bool(self.from_threads)
+
 
 def _who_waits(handle: asyncio.Handle) -> str:
     """The client that waits for a thread's answer."""
-    for argument in handle._args or ():
+    called = handle._callback  # type: ignore[attr-defined]
+    called = called.func if isinstance(called, partial) else called
+    for argument in (
+        getattr(called, "__self__", None),
+        *(handle._args or ()),
+    ):  # `future.set_result` is a future's
         if isinstance(argument, asyncio.Future):
             for _, context in getattr(argument, "_callbacks", None) or ():
                 return str(context.get(ACTOR, "*"))

@@ -170,9 +170,10 @@ class OwnTasks:
         if self._loop.comes_from_outside(0.01):
             return
         options = self._enabled()
-        only_timers = bool(options) and all(option.is_timer for option in options)
-        if only_timers and (self._outside.job_ends() or self._outside.engine_answers()):
-            options = self._enabled()
+        if options and all(option.is_timer for option in options):
+            outside = self._outside
+            if outside.job_ends() or outside.driver_answers() or outside.engine_answers():
+                options = self._enabled()
         at_once = next((option for option in options if option.setup or self._now.is_over), None)
         if at_once is not None:
             at_once.act()
@@ -211,6 +212,7 @@ class OwnTasks:
     def _nothing_left(self) -> None:
         if (
             self._outside.comes_from_threads(PATIENCE_S)
+            or self._outside.driver_answers(PATIENCE_S)
             or self._outside.engine_answers()
             or self._loop.comes_from_outside(PATIENCE_S)
         ):

@@ -354,13 +354,17 @@ class ProcessWorld:
                 _GatedClient(NAMES[number], number, gate_for(self._endpoint, self._selector))
             )
         self._launch_clients()
-        self._program, self._used = program, 0
-        rehearsals = (Alternating(1), Alternating(-1), Replay(""))
-        for rehearsal in () if program.before else rehearsals:
+        is_new, self._program, self._used = program != self._program, program, 0
+        rehearsals: tuple[Strategy, ...] = (Alternating(1), Alternating(-1), Replay(""))
+        if (
+            program.before
+        ):  # once: scripts stay in the engine, and what the stores remember must be the same each time
+            rehearsals = (Replay(""),) if is_new else ()
+        for rehearsal in rehearsals:
             rehearsal.start()
             with contextlib.suppress(Unfinished):
                 self._one(program, rehearsal)
-            if self._dirty:  # a damaged store would show nothing: better a cold one
+            if self._dirty or program.before:  # a damaged store would show nothing: better a cold one
                 self._close_clients()
                 self._launch_clients()
 

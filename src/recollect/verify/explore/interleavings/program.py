@@ -5,6 +5,7 @@
     c   read, then append only if nothing came in between (compare-and-set)
     i   append under a turn id that every `i` of the program shares: one logical write, sent more than once
     s   the application's own read-modify-write: load, add one, save
+    p   read, then replace everything with one message if nothing came in between
     f   forget the session            a1  the same on another session
     9+ a | a   nine messages were appended before: for what happens every tenth time
 
@@ -31,9 +32,18 @@ CALLED = {
     "r": "read",
     "x": "read the context",
     "s": "load and save",
+    "p": "replace",
     "f": "forget",
 }
-NEEDS = {"t": "batches", "i": "turn", "c": "expect", "x": "context", "s": "whole-list", "f": "forget"}
+NEEDS = {
+    "t": "batches",
+    "i": "turn",
+    "c": "expect",
+    "x": "context",
+    "s": "whole-list",
+    "p": "replace",
+    "f": "forget",
+}
 """What a target must be able to do for each operation."""
 
 _WORD = re.compile(r"([a-z])([0-9]?)")
@@ -128,8 +138,9 @@ def _operations(text: str, part: str) -> Iterator[ProgramOp]:
 
 
 _APPENDING = (
-    "a | a", "t | r", "i | i", "c | c", "c | a", "r r | a", "r | a r", "2+ x | a", "2+ x | t", "a r | a r",
-    "t | t", "a1 r1 | a r", "a a | a a", "a | a | a", "a | f r", "a a | f a", "9+ a | a",
+    "a | a", "t | r", "i | i", "c | c", "c | a", "r r | a", "r | a r",
+    "1+ a | a", "2+ p | r", "2+ p | a", "2+ x | a", "2+ x | t",  # a new store for each schedule, so these are slower
+    "a r | a r", "t | t", "a1 r1 | a r", "a a | a a", "a | a | a", "a | f r", "a a | f a", "9+ a | a",
 )  # fmt: skip
 _SAVING = ("s | s", "s | r", "s1 r1 | s r", "s s | s s", "s | s | s", "s | f r", "s s | f s")
 _CANCELLED = (

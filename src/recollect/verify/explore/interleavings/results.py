@@ -6,6 +6,7 @@ from typing import Literal
 
 import msgspec
 
+from recollect.printable import counted
 from recollect.verify.explore.interleavings.world import LoggedStep
 from recollect.verify.judging.verdict import Anomaly
 
@@ -100,9 +101,10 @@ class ProgramExplored(msgspec.Struct, kw_only=True):
         if self.doubt is not None:
             return self.doubt
         if self.diverged:
-            return f"{self.diverged} schedules went differently when they were repeated"
+            return f"{counted(self.diverged, 'schedule')} went differently when repeated"
         if self.unfinished:
-            return f"{self.unfinished} schedules do not end: a client asks the same question over and over"
+            do = "does" if self.unfinished == 1 else "do"
+            return f"{counted(self.unfinished, 'schedule')} {do} not end: a client asks the same question over and over"
         return None
 
 
@@ -164,7 +166,7 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
         left = [one.program for one in self.programs if not one.exhausted and one.bound < 0]
         if not left:
             return None
-        count = f"{len(left)} of {len(self.programs)} programs"
+        count = f"{len(left)} of {counted(len(self.programs), 'program')}"
         return f"the time ended before every order with one preemption was tried, in {count}: {', '.join(left[:3])}"
 
     @property
@@ -174,4 +176,6 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
         kinds = [one.coverage for one in self.programs if one.schedules or not ended_early]
         told = [f"{kind} of {kinds.count(kind)}" for kind in dict.fromkeys(kinds)]
         count = sum(one.schedules for one in self.programs)
-        return f"{', '.join(told)} of {len(kinds)} programs; {count:,} schedules"
+        all_of_them = counted(len(kinds), "program")
+        which = f"{kinds[0]} of {all_of_them}" if len(told) == 1 else f"{', '.join(told)} of {all_of_them}"
+        return f"{which}; {counted(count, 'schedule')}"

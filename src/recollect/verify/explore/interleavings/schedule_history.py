@@ -13,11 +13,21 @@ import io
 import zlib
 from collections.abc import Callable, Generator, Iterator
 from itertools import count
+from typing import NamedTuple
 
 from recollect.verify.explore.interleavings.dialogues import NUMBERS_PER_SCHEDULE
 from recollect.verify.explore.interleavings.program import ProgramOp, spans
 from recollect.verify.judging.history import HistoryWriter
-from recollect.verify.judging.op import Acknowledged, BadEnd, Element, HistoryHeader, ReadAsked, WriteAsked
+from recollect.verify.judging.op import (
+    Acknowledged,
+    BadEnd,
+    Element,
+    HistoryHeader,
+    Operation,
+    ReadAsked,
+    WriteAsked,
+)
+from recollect.verify.judging.read_deltas import to_runs
 from recollect.verify.target import pipe
 from recollect.verify.target.marked_text import Recognised, mark
 
@@ -30,6 +40,15 @@ EXPECTED = frozenset({"Conflict", "Refused"})
 
 Note = Callable[[str, str], None]
 """Tells the log what happened: its kind, and a few words."""
+
+
+class _LatestRead(NamedTuple):
+    """What a client's latest read of a session returned."""
+
+    event: int
+    sequence: int | None
+    position: int | None
+    numbers: tuple[int, ...]
 
 
 class ScheduleHistory:
@@ -45,7 +64,7 @@ class ScheduleHistory:
         self._expected = expected
         self._checksums: list[int] = []
         self._shared: WriteAsked | None = None
-        self._seen: dict[tuple[int, int], tuple[int, int | None]] = {}
+        self._seen: dict[tuple[int, int], _LatestRead] = {}
         self._excused: set[int] = set()
         self.blamed = False
         """An operation raised or never ended, and nothing excuses it."""
@@ -56,21 +75,23 @@ class ScheduleHistory:
 
     def begin_write(self, client: int, op: ProgramOp, *, expect: int | None = None) -> pipe.Request:
         """Numbers the messages and returns the request."""
-        saving = op.letter == "s"
+        called: Operation = "save" if op.letter == "s" else "replace" if op.letter == "p" else "append"
         again = self._shared if op.letter == "i" else None
         write = again or self._new_write(client, op, expect)
         if op.letter == "i":
             self._shared = write
         session = _session(op)
-        self.writer.invoke_write(client, session, "save" if saving else "append", write)
+        self.writer.invoke_write(client, session, called, write)
         said = [
             pipe.Said(self._base + number, mark(self._base + number, _body(number)))
             for number in range(write.first, write.first + len(write.checksums))
         ]
-        if saving:
+        if called == "save":
             return pipe.Save(session, said)
-        # Turn ids, like messages, belong to one schedule.
-        return pipe.AppendMessages(session, said, f"turn-{self._base + write.first}", expect)
+        turn = f"turn-{self._base + write.first}"  # turn ids, like messages, belong to one schedule
+        if called == "replace":
+            return pipe.Replace(session, said, turn, expect)
+        return pipe.AppendMessages(session, said, turn, expect)
 
     def _new_write(self, client: int, op: ProgramOp, expect: int | None) -> WriteAsked:
         size = 2 if op.letter == "t" else 1
@@ -78,13 +99,15 @@ class ScheduleHistory:
         assert first + size <= NUMBERS_PER_SCHEDULE
         self._checksums += [zlib.crc32(_body(number).encode()) for number in range(first, first + size)]
         checksums = tuple(self._checksums[first:])
-        if op.letter == "s":
-            return WriteAsked(first, checksums, base=self._seen[client, op.session][0])
+        if op.letter in "sp":
+            seen = self._seen[client, op.session]
+            dropped = to_runs(seen.numbers) if op.letter == "p" else ()
+            return WriteAsked(first, checksums, base=seen.event, dropped=dropped, expect=expect)
         return WriteAsked(first, checksums, turn=f"turn-{first}", expect=expect)
 
     def begin_read(self, client: int, op: ProgramOp) -> pipe.Request:
         self.writer.invoke_read(client, _session(op))
-        return pipe.Read(_session(op))
+        return pipe.Read(_session(op), positioned=op.letter == "p")
 
     def begin_other(self, client: int, op: ProgramOp) -> pipe.Request:
         if op.letter == "f":
@@ -135,14 +158,19 @@ class ScheduleHistory:
         self.blamed = self.disturbed = True
         self.writer.unknown(client, "it never ended", BadEnd("hang"))
 
-    def sequence_seen(self, client: int, op: ProgramOp) -> int:
-        """What a compare-and-set expects: the store's own sequence of the last message that the client saw."""
-        return self._seen[client, op.session][1] or 0
+    def expected(self, client: int, op: ProgramOp) -> int | None:
+        """What a compare-and-set expects: the store's own sequence of the last message that the client saw, or the
+        position that it asked for before."""
+        seen = self._seen.get((client, op.session))
+        if op.letter == "p":
+            return seen.position if seen is not None else None
+        return ((seen.sequence if seen is not None else None) or 0) if op.letter == "c" else None
 
     def _end_read(self, client: int, op: ProgramOp, reply: pipe.Elements) -> str:
         elements = self._elements(reply)
         event = self.writer.ok_read(client, elements)
-        self._seen[client, op.session] = (event, reply.sequence)
+        numbers = tuple(element.message for element in elements if element.message is not None)
+        self._seen[client, op.session] = _LatestRead(event, reply.sequence, reply.position, numbers)
         return _told(elements)
 
     def _elements(self, reply: pipe.Elements) -> list[Element]:
@@ -180,7 +208,7 @@ def operation(
     history: ScheduleHistory, client: int, op: ProgramOp, note: Note
 ) -> Generator[pipe.Request, pipe.Reply, None]:
     """One operation: yields what to ask of the store, is sent the replies, and records both."""
-    if op.letter in "rsc":
+    if op.letter in "rscp":
         note("begin", "read")
         reply = yield history.begin_read(client, op)
         note("end", history.end(client, op, reply))
@@ -190,10 +218,10 @@ def operation(
         note("begin", "forget" if op.letter == "f" else "read the context")
         reply = yield history.begin_other(client, op)
     else:
-        expect = history.sequence_seen(client, op) if op.letter == "c" else None
-        request = history.begin_write(client, op, expect=expect)
-        assert isinstance(request, pipe.AppendMessages | pipe.Save)
+        request = history.begin_write(client, op, expect=history.expected(client, op))
+        assert isinstance(request, pipe.AppendMessages | pipe.Save | pipe.Replace)
         numbers = spans(said.number % NUMBERS_PER_SCHEDULE for said in request.said)
-        note("begin", f"{'save' if op.letter == 's' else 'append'} {numbers}")
+        called = {"s": "save", "p": "replace all with"}.get(op.letter, "append")
+        note("begin", f"{called} {numbers}")
         reply = yield request
     note("end", history.end(client, op, reply))

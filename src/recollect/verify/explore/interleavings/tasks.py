@@ -26,8 +26,9 @@ from functools import partial
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.explore.interleavings.dialogues import carried
 from recollect.verify.explore.interleavings.engine_waits import EngineWaits
-from recollect.verify.explore.interleavings.footprints import MEMORY, ORDER, TIME, Footprint
+from recollect.verify.explore.interleavings.footprints import MEMORY, ORDER, TIME, WRITES_ALL, Footprint
 from recollect.verify.explore.interleavings.held_connection import ACTOR, PATIENCE_S, HeldConnection, Segment
 from recollect.verify.explore.interleavings.outside import Outside, StepOption, StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
@@ -35,6 +36,7 @@ from recollect.verify.explore.interleavings.schedule_history import BEFORE, oper
 from recollect.verify.explore.interleavings.search import Alternating, Diverged, Replay, Strategy
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop
 from recollect.verify.explore.interleavings.store_memory import StoreMemory
+from recollect.verify.explore.interleavings.told_statements import told_statements
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
     NewHistory,
@@ -129,12 +131,23 @@ class TaskWorld:
         remembers = self._cancellations or program.before
         if fresh or self._dirty or remembers or program != self._program or self._used >= SCHEDULES_PER_STORE:
             self.close()
+        if program.before and program != self._program:
+            self._warm_engine(program)
         self._program = program
         if self._loop is None:
             self._open()
             self._rehearse(program)
         self._used += 1
         return self._one(program, strategy, self._cancellations)
+
+    def _warm_engine(self, program: ClientsProgram) -> None:
+        """Runs the program on a store that is then thrown away: scripts stay in the engine, and no store remembers."""
+        self._open()
+        once = Replay("")
+        once.start()
+        with contextlib.suppress(Unfinished):
+            self._one(program, once, 0)
+        self.close()
 
     def _rehearse(self, program: ClientsProgram) -> None:
         """Runs the program a few times first, so that the connections and prepared statements it needs are there."""
@@ -208,7 +221,8 @@ class TaskWorld:
             outside.now if threading.get_ident() == me else outside.now_in_threads
         )
         try:
-            self._loop.run_until_complete(work)
+            with told_statements(self._tell_statement):
+                self._loop.run_until_complete(work)
         finally:
             self._free = True
             time.monotonic, time.perf_counter = _REAL
@@ -243,7 +257,8 @@ class TaskWorld:
         self._account()
         options = self._enabled(self._loop)
         if options and all(option.is_timer for option in options):
-            if self._outside.job_ends() or self._outside.engine_answers():
+            outside = self._outside
+            if outside.job_ends() or outside.driver_answers() or outside.engine_answers():
                 options = self._enabled(self._loop)
             elif self._is_overdue():
                 options = []
@@ -344,6 +359,10 @@ class TaskWorld:
         if not self._free:
             self._course.note(actor, kind, label, told)
 
+    def _tell_statement(self, sql: str) -> None:
+        """Whoever's step is under way has asked for it."""
+        self.note(self._course.last, "arrive", " ".join(sql.split()), carried(sql.encode(), b"", WRITES_ALL))
+
     def picked(self, who: str) -> None:
         if not self._free:
             self._course.picked(who)
@@ -426,9 +445,10 @@ class TaskWorld:
 
     def _nothing_left(self, loop: SteppedLoop) -> None:
         patience_s = OPENING_S if self._free else PATIENCE_S
-        outside = self._outside
+        outside, unfinished = self._outside, self._free or any(seat.busy for seat in self._seats)
         if (
             outside.comes_from_threads(patience_s)
+            or (unfinished and outside.driver_answers(PATIENCE_S))
             or outside.engine_answers()
             or loop.comes_from_outside(patience_s)
         ):

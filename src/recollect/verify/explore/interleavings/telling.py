@@ -13,7 +13,7 @@ from recollect.verify.explore.interleavings.world import LoggedStep
 from recollect.verify.judging.steps import EVERYONE, StepTaken, shortened
 
 WIDTH = 46
-LABEL_MAX = 34
+LABEL_MIN, LABEL_MAX = 10, 34
 LATER = "later"
 """The process that read afterwards."""
 
@@ -36,7 +36,7 @@ def _rows(steps: Sequence[LoggedStep]) -> list[_PictureRow]:
             found.append(_PictureRow(actor, "answer", f"→ {label}"))
         elif kind == "arrive" and label != "prepare":
             way = "wrote" if told.startswith("writes") else "read" if told.startswith("reads") else "asked"
-            found.append(_PictureRow(actor, way, _short(label) + (f": {told}" if told else "")))
+            found.append(_PictureRow(actor, way, _with_what_it_did(label, told)))
         elif kind == "line":
             _add_line(found, actor, label)
         elif kind == "cancel":
@@ -61,6 +61,13 @@ def _add_line(found: list[_PictureRow], actor: str, label: str) -> None:
         found[-1] = found[-1]._replace(text=f"{found[-1].text}, {number}")
     else:
         found.append(_PictureRow(actor, "line", label))
+
+
+def _with_what_it_did(label: str, told: str) -> str:
+    """What was asked gives way: which messages it was about must be seen in full, if they fit at all."""
+    if not told:
+        return _short(label)
+    return f"{_short(label, min(LABEL_MAX, max(LABEL_MIN, WIDTH - len(f'  : {told}'))))}: {told}"
 
 
 def _short(label: str, size: int = LABEL_MAX) -> str:
@@ -194,7 +201,24 @@ def _answered(operation: str, answer: str, whole: bool) -> str:
     return f"{_PAST.get(verb, verb)} {what}".rstrip() + " and was acknowledged"
 
 
-_EVENTS = re.compile(r" ?\((events?|of event) [0-9, ]+\)|,? (which )?(ended )?at event \d+| at [0-9.]+ s\b")
+_WITHOUT_EVENTS = tuple(
+    (re.compile(pattern), instead)
+    for pattern, instead in (
+        (r" that began at event \d+ and ended at event \d+", ""),
+        (r"(began later), at event \d+, and ended at event \d+", r"\1"),
+        (r"the read that ended at event \d+ has it", "a later read has it"),
+        (
+            r"the read that ended at event \d+, and no longer in the one",
+            "one read, and no longer in a later one",
+        ),
+        (r"the one that ended at event \d+,", "one,"),
+        (r"the one that ended at event \d+ before", "the other before"),
+        (r"the read from event \d+ to \d+", "a later read"),
+        (r" ?\((events?|of event) [0-9, to]+\)|,? ((which|that) )?(ended )?at event \d+| at [0-9.]+ s\b", ""),
+    )
+)
+_PROCESS = re.compile(r"\bprocess (\d+)\b")
+CONCLUSION_MAX = 200
 
 
 def conclusion(failure: FailedSchedule) -> str:
@@ -202,8 +226,15 @@ def conclusion(failure: FailedSchedule) -> str:
     first = failure.anomalies[0]
     if first.name in ("lost-update", "dropped") and first.first.message:
         return f"{first.first.message} is gone."
-    plain = _EVENTS.sub("", first.sentence).strip().rstrip(".")
-    return f"{first.name}: {plain[:1].lower()}{plain[1:200]}."
+    plain = first.sentence.strip().rstrip(".")
+    for pattern, instead in _WITHOUT_EVENTS:
+        plain = pattern.sub(instead, plain)
+    names = ClientsProgram.parse(failure.program).names
+    plain = _PROCESS.sub(
+        lambda found: names[int(found[1])] if int(found[1]) < len(names) else "another process",
+        plain[:1].lower() + plain[1:],
+    )
+    return f"{first.name}: {_short(plain, CONCLUSION_MAX)}."
 
 
 # ---- the page

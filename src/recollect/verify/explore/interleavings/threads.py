@@ -61,6 +61,8 @@ class _Runner:
         self.waits_for: KnownLock | None = None
         self.away = False
         """It waits for something that we do not know."""
+        self.pauses = False
+        """It gives the others time: if they can, they go on until one of them is done with an operation."""
         self.waited = False
         """It was `away` during this operation: if its patience ended, that is our doing."""
         self.thread = threading.Thread(
@@ -202,12 +204,13 @@ class ThreadWorld:
     # ---- switching
 
     def _able(self) -> list[_Runner]:
-        return [
+        able = [
             runner
             for runner in self._runners
             if not (runner.finished or runner.away)
             and (runner.waits_for is None or runner.waits_for.owner is None)
         ]
+        return [runner for runner in able if not runner.pauses] or able
 
     def wait_for(self, lock: KnownLock) -> bool:
         if self._hung:
@@ -219,6 +222,16 @@ class ThreadWorld:
         self._switch(runner)
         runner.waits_for = None
         return True
+
+    def pause(self) -> None:
+        if self._hung:
+            raise _GivenUp
+        runner = self._running
+        if runner is None or self._free or runner.thread.ident != threading.get_ident():
+            return
+        runner.pauses = True
+        self._switch(runner)
+        runner.pauses = False
 
     def _switch(self, runner: _Runner) -> None:
         """A switch point: the running thread has come here, and it or another goes on."""
@@ -279,6 +292,8 @@ class ThreadWorld:
                     self._switch(runner)
                 runner.waited = False
                 self._carry(operation(self._history, runner.number, op, self._note_of(runner)), runner)
+                for other in self._runners:
+                    other.pauses = False
         except _GivenUp:
             pass
         finally:
