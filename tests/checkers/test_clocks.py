@@ -138,6 +138,26 @@ def test_what_the_engine_still_has_did_not_expire() -> None:
     script.read(2)
     script.count(3, 2)
     assert script.counts() == {"hidden": 2}
+    script = Script()
+    script.append(1, retention_s=5.0)
+    script.read(2)
+    script.count(3, 1)
+    assert "the engine has 1 row, the read returned 0" in script.only().sentence
+
+
+def test_a_clock_that_was_not_alone_excuses_nothing_that_was_being_written() -> None:
+    script = Script()
+    script.append(1)
+    script.append(1, "t")
+    script.crash()
+    script.read(2, 0)
+    script.begin(1)
+    script.inject("clock-forward", 100.0)
+    script.heal("clock-forward")
+    script.ok(1)
+    script.read(2, 1, session="t")
+    script.read(2)
+    assert script.firsts() == {"dropped": "m2", "lost-tail": "m0"}
 
 
 def test_overdue_and_doubled_counts_once() -> None:

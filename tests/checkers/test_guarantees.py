@@ -79,6 +79,16 @@ def test_no_engine_may_lose_updates_or_duplicate_by_concurrency() -> None:
             assert promise(engine, policy, fault).keeps_everything
 
 
+def test_min_replicas_bound_what_a_cut_off_primary_loses_and_nothing_else() -> None:
+    for engine in ("redis-cluster", "redis-sentinel"):
+        for policy in ("min-replicas-lag-10", "min-replicas-lag-1"):
+            assert policy.rpartition("-")[2] in promise(engine, policy, "isolate-primary").sentence
+            for fault in FAULTS:
+                given, bare = promise(engine, policy, fault), promise(engine, "none", fault)
+                assert given.allows == bare.allows
+                assert given.sentence == bare.sentence or fault in ("isolate-primary", "two-primaries")
+
+
 def test_what_can_be_lost_is_worst_first_with_a_remedy() -> None:
     assert what_can_be_lost("postgres", "default") == []
     assert what_can_be_lost("redis", "aof-always") == []

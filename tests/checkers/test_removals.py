@@ -159,8 +159,10 @@ def test_what_a_second_change_may_have_removed_is_not_held_against_one_in_doubt(
 def test_a_read_that_began_before_it_was_cut_off_does_not_say_whether_it_happened() -> None:
     script = written()
     script.begin(1, operation="replace", dropped=(0, 3))
-    script.read(2)
+    script.begin_read(2)
     script.unknown(1)
+    script.end_read(2, 3)
+    script.read(2, 3)
     assert script.names() == []
 
 

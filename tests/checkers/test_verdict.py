@@ -209,6 +209,15 @@ def test_enough_operations_are_enough() -> None:
     assert crashed("aof-always", "power-loss", lost=0, ok_ops_min=9).verdict().status == "unknown"
 
 
+def test_too_few_operations_come_with_the_error_that_the_others_ended_in() -> None:
+    script = Script(ok_ops_min=10)
+    script.read(2)
+    for _ in range(3):
+        script.append(1, outcome="unknown")
+    said = "only 1 operation succeeded, 10 are needed; the most frequent error: timed out"
+    assert script.verdict().reason == said
+
+
 def test_without_acknowledged_or_read_messages_nothing_is_concluded() -> None:
     silent = Script()
     silent.append(1, outcome="unknown")
@@ -314,7 +323,7 @@ def test_a_clock_fault_covers_early_expiry_but_not_loss() -> None:
 
 
 def test_what_the_target_disclaims_is_listed() -> None:
-    traits = ("single_writer", "no_batches", "at_least_once", "ordered_by_clock")
+    traits = ("single_writer", "one_process", "no_batches", "at_least_once", "ordered_by_clock")
     script = Script(traits=traits)
     script.append(1)
     script.read(2, 0)
@@ -499,8 +508,26 @@ def test_a_loss_that_reaches_back_exactly_as_far_as_promised_is_documented() -> 
     script.crash("power-loss")
     script.read(2, 0)
     verdict = script.verdict()
-    assert (verdict.loss_window_s, verdict.status) == (2.0, "documented-loss")
+    assert (verdict.loss_window_s, verdict.loss_after_s, verdict.status) == (2.0, None, "documented-loss")
+    assert verdict.reach == ", back to 2.00 s before the fault"
     assert [anomaly.covered for anomaly in verdict.anomalies] == [True]
+
+
+def test_a_server_that_went_on_after_the_fault_is_told_for_how_long() -> None:
+    script = Script(engine="redis-sentinel", policy="min-replicas-lag-10", fault="isolate-primary")
+    script.append(1)
+    script.now_s = 1.0
+    script.inject("isolate-primary")
+    script.begin(1)
+    script.now_s = 4.5
+    script.ok(1)
+    script.now_s = 6.0
+    script.heal("isolate-primary")
+    script.read(2, 0)
+    verdict = script.verdict()
+    assert (verdict.status, verdict.loss_window_s, verdict.loss_after_s) == ("documented-loss", 0.0, 3.5)
+    assert verdict.reach == ", for 3.50 s after the fault"
+    assert "min-replicas-max-lag 10" in verdict.promise
 
 
 @pytest.mark.parametrize(("fault", "status"), [("power-loss", "documented-loss"), ("cut", "violated")])

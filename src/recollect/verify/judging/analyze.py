@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 
 from recollect.verify.judging.gathering import collect
+from recollect.verify.judging.half_changes import half_changes
 from recollect.verify.judging.half_turns import half_turns
 from recollect.verify.judging.history import AnyHistory
 from recollect.verify.judging.order_proof import prove
@@ -20,6 +21,7 @@ def analyze(history: AnyHistory) -> Verdict:
         evidence = collect(history)
         evidence.proven = prove(history, evidence)
         evidence.half_turns = half_turns(history, evidence)
+        evidence.half_changes = half_changes(history, evidence)
         return judge(evidence)
     finally:
         if was_enabled:

@@ -12,6 +12,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 
 _DISCLAIMED: dict[str, str] = {
     "single_writer": "lost-update: the target claims a single writer only (single_writer)",
+    "one_process": "lost-update: the target claims one process at a time only (one_process)",
     "no_batches": "torn-turn: the target does not claim atomic turns (no_batches)",
     "at_least_once": "duplicate: the target does not claim exactly-once for retried writes (at_least_once)",
     "ordered_by_clock": "reorder: the target orders by its clock, not by real time (ordered_by_clock)",

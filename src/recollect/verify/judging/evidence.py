@@ -1,7 +1,7 @@
 """The evidence: a history, boiled down to columns and to the few facts that look wrong.
 
-`gathering.py` fills it in one pass over the events; `order_proof.py` and `half_turns.py` go back to the history
-where something looks suspicious. The checkers read the evidence only. Columns are arrays, so ten million
+`gathering.py` fills it in one pass over the events; `order_proof.py`, `half_turns.py` and `half_changes.py` go back to
+the history where something looks suspicious. The checkers read the evidence only. Columns are arrays, so ten million
 operations fit in memory; a fact costs memory only where something is out of the ordinary.
 
 Numbers: a message, a turn, a session and a read are each numbered from 0 in order of appearance. An "index"
@@ -191,6 +191,19 @@ class HalfTurn(NamedTuple):
     seen: int
 
 
+class HalfChange(NamedTuple):
+    """A read has `kept` of the `old` messages that a replace or retract takes away, and `arrived` of the `new` ones."""
+
+    operation: str
+    message: int
+    invoked: int
+    read: int
+    kept: int
+    old: int
+    arrived: int
+    new: int
+
+
 class Refusal(NamedTuple):
     """The engine did not come back on its own data."""
 
@@ -328,6 +341,8 @@ class Evidence:
     bad_ends: list[BlamedEnd] = field(default_factory=list)
     half_turns: list[HalfTurn] = field(default_factory=list)
     """Also in reads while the turn may still have been in progress; looked for in interleavings only."""
+    half_changes: list[HalfChange] = field(default_factory=list)
+    """In reads while the change was under way, in any workload."""
     refusals: list[Refusal] = field(default_factory=list)
     outage: Outage | None = None
     hidden: dict[int, Hidden] = field(default_factory=dict)

@@ -71,7 +71,6 @@ def _gone_with_their_session(evidence: Evidence, found: list[Loss]) -> list[Loss
     return [
         Loss(loss.message, loss.absence, step, True)
         if loss.disturbance is None
-        and not loss.expired
         and (step := _clock_set_meanwhile(evidence, loss.message)) is not None
         and (evidence.session_of(loss.message), step.injected) in taken
         else loss
@@ -199,3 +198,14 @@ def loss_window_s(evidence: Evidence, found: list[Loss]) -> float | None:
         if loss.disturbance is not None and not loss.expired
     ]
     return max(windows, default=None)
+
+
+def loss_after_s(evidence: Evidence, found: list[Loss]) -> float | None:
+    """The longest time from a disturbance to an acknowledgement that it undid: for so long a server went on that did
+    not count any more."""
+    after = [
+        evidence.turn_done_s[evidence.message_turn[loss.message]] - loss.disturbance.injected_s
+        for loss in found
+        if loss.disturbance is not None and not loss.expired
+    ]
+    return max((time_s for time_s in after if time_s > 0), default=None)

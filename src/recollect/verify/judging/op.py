@@ -37,7 +37,7 @@ Kind = Literal[
 Operation = Literal[
     "", "append", "save", "replace", "retract", "read", "context", "forget", "search", "count"
 ]
-Trait = Literal["single_writer", "no_batches", "at_least_once", "ordered_by_clock"]
+Trait = Literal["single_writer", "one_process", "no_batches", "at_least_once", "ordered_by_clock"]
 RefreshRule = Literal["message", "append", "read", "never"]
 
 FORMAT = 1

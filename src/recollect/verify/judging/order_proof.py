@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from recollect.verify.judging.evidence import Disagreement, Evidence, Proven
 from recollect.verify.judging.history import AnyHistory
 from recollect.verify.judging.op import Context, ReadAsked, Seen
-from recollect.verify.judging.read_deltas import OddTable, View, chain_of, count_of
+from recollect.verify.judging.read_deltas import WHOLE, OddTable, View, chain_of, count_of
 
 SUSPICIONS_MAX = 200  # per session; more of the same would only raise the count
 
@@ -38,8 +38,12 @@ def _precedes(view: View, left: int, right: int) -> bool:
     return left in view and right in view and view.index(left) < view.index(right)
 
 
-def views(history: AnyHistory, sessions: set[str] | None = None) -> Iterator[tuple[int, str, View]]:
-    """Every read of these sessions, or of all, decoded in full: its number, its session and its elements."""
+def views(
+    history: AnyHistory, sessions: set[str] | None = None, *, is_whole: bool = False
+) -> Iterator[tuple[int, str, View]]:
+    """Every read of these sessions, or of all, decoded in full: its number, its session and its elements.
+
+    With `is_whole`, only reads that had to return everything."""
     odds = OddTable()
     chains: dict[tuple[str, int], View] = {}
     asks: dict[int, ReadAsked | None] = {}
@@ -58,6 +62,8 @@ def views(history: AnyHistory, sessions: set[str] | None = None) -> Iterator[tup
                 ask, seen = event.value.parts[0].ask, event.value.parts[0].seen
             elif type(event.value) is Seen:
                 seen = event.value
-            key = (event.session, chain_of(ask, count_of(seen)))
+            chain = chain_of(ask, count_of(seen))
+            key = (event.session, chain)
             view = chains[key] = odds.decode(chains.get(key, []), seen)
-            yield read, event.session, view
+            if chain == WHOLE or not is_whole:
+                yield read, event.session, view

@@ -29,7 +29,7 @@ from recollect.verify.judging.evidence import (
     Loss,
     TakenBack,
 )
-from recollect.verify.judging.losses import loss_window_s, losses
+from recollect.verify.judging.losses import loss_after_s, loss_window_s, losses
 from recollect.verify.judging.survivors import overlapped, partly_lost
 
 Status = Literal["held", "documented-loss", "exposed", "violated", "unknown", "skipped"]
@@ -91,7 +91,8 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     """The judgement of one history; the fields of a `--json` cell that come from the evidence.
 
     `acked = kept + lost + forgotten + unchecked`; what expired as declared counts as forgotten.
-    `loss_window_s` is the time from the acknowledgement of the first lost message to the fault that took it.
+    `loss_window_s` is the time from the acknowledgement of the first lost message to the fault that took it;
+    `loss_after_s` that from the fault to the acknowledgement of the last, if any came after it.
     """
 
     status: Status
@@ -108,6 +109,7 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     frequent_error: str | None = None
     """The most frequent error, where operations failed or ended unknown."""
     loss_window_s: float | None = None
+    loss_after_s: float | None = None
     promise: str = ""
     promise_source: str = ""
     promised_window_s: float | None = None
@@ -132,6 +134,13 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
             return f"{self.unchecked:,} of {self.acked:,} not read back"
         return f"{self.acked:,} kept"
 
+    @property
+    def reach(self) -> str:
+        """How far a loss reaches, as the end of a sentence; nothing if that is not known."""
+        if not self.loss_window_s and self.loss_after_s is not None:
+            return f", for {self.loss_after_s:.2f} s after the fault"
+        return "" if self.loss_window_s is None else f", back to {self.loss_window_s:.2f} s before the fault"
+
 
 UNDER_STRICT: frozenset[Status] = frozenset({"documented-loss", "exposed"})
 """What `--strict` does not accept."""
@@ -152,7 +161,7 @@ def judge(evidence: Evidence) -> Verdict:
     header = evidence.header
     given = _promised(header.engine, header.real_policy or header.policy, header.fault, header.variant)
     found = losses(evidence)
-    window_s = loss_window_s(evidence, found)
+    window_s, after_s = loss_window_s(evidence, found), loss_after_s(evidence, found)
     broken = _broken(evidence, named, found, given, window_s)
     doubt = _doubt(evidence, crashes)
     if broken is not None and (young := _too_young(evidence, named, found, given)) is not None:
@@ -182,6 +191,7 @@ def judge(evidence: Evidence) -> Verdict:
         failed_outcomes=evidence.failed_outcomes,
         frequent_error=next((error for error, _ in evidence.errors.most_common(1)), None),
         loss_window_s=None if window_s is None else round(window_s, 6),
+        loss_after_s=None if after_s is None else round(after_s, 6),
         promise=given.sentence,
         promise_source=given.source,
         promised_window_s=given.window_s,
@@ -404,6 +414,11 @@ def _written_back(evidence: Evidence, detection: Detection) -> bool:
     )
 
 
+def _usual_error(evidence: Evidence) -> str:
+    (error, _), *_ = *evidence.errors.most_common(1), ("", 0)
+    return f"; the most frequent error: {error}" if error else ""
+
+
 def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     """Why nothing can be concluded, or None."""
     header = evidence.header
@@ -417,10 +432,10 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
             "not among them. Run it again, or find the whole file"
         )
     if evidence.ok_ops < header.ok_ops_min:
-        return f"only {evidence.ok_ops} operations succeeded, {header.ok_ops_min} are needed"
+        few = f"only {counted(evidence.ok_ops, 'operation')} succeeded, {header.ok_ops_min} are needed"
+        return few + _usual_error(evidence)
     if not evidence.acked:
-        (error, _), *_ = *evidence.errors.most_common(1), ("", 0)
-        return "no write was acknowledged" + (f"; the most frequent error: {error}" if error else "")
+        return "no write was acknowledged" + _usual_error(evidence)
     if evidence.refusals:
         return None  # the engine's refusal is the conclusion, and nothing could be read after it
     parts = header.fault.split("+") if header.fault else []

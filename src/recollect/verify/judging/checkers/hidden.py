@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
+from recollect.printable import counted
 from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
 
@@ -21,7 +22,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
             hidden.message,
             evidence.session_of(hidden.message),
             (evidence.acknowledged(hidden.message), evidence.read_done[hidden.read], hidden.count_index),
-            text=f"{hidden.rows} rows, the read returned {evidence.read_size[hidden.read]}",
+            text=f"{counted(hidden.rows, 'row')}, the read returned {evidence.read_size[hidden.read]}",
         )
         for hidden in evidence.hidden.values()
         if hidden.message not in claimed

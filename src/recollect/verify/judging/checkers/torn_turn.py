@@ -1,8 +1,9 @@
-"""Some but not all messages of one turn: after recovery, or in any read of an interleaving.
+"""Some but not all messages of one turn: after recovery, or in any read of an interleaving. Or half a change.
 
 Verifies: acknowledged turns of which a part is missing for good after a disturbance; turns with an unknown outcome of
 which only a part is in the last whole read, if that began after the disturbance was over; and, in an interleaving,
 where nothing breaks, half a turn in any whole read.
+A replace or a retract is torn if a whole read while it is under way has neither the state before it nor the one after.
 A turn over several sessions is torn as well if all of it is missing in one of them and it is there in another.
 Does not verify: half a turn seen while it is being written, in a run with faults; targets that declare `no_batches`;
 turns over several sessions after faults that take single keys or records, and where messages expire or only the latest
@@ -25,7 +26,9 @@ TAKES_SINGLE = CLOCK_FAULTS | {"evict", "bit-rot", "lose-shard"}
 def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     if "no_batches" in evidence.header.traits:
         return []
-    return _acknowledged(evidence, claimed) + _in_doubt(evidence, claimed) + _halves(evidence, claimed)
+    torn = _acknowledged(evidence, claimed) + _in_doubt(evidence, claimed) + _halves(evidence, claimed)
+    told = {found.events[0] for found in torn}  # half of what a replace brings is half a turn already
+    return torn + [found for found in _half_changes(evidence, claimed) if found.events[0] not in told]
 
 
 def _acknowledged(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
@@ -78,6 +81,19 @@ def _halves(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     return found
 
 
+def _half_changes(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
+    return [
+        Detection(
+            half.message,
+            evidence.session_of(half.message),
+            (half.invoked, evidence.read_done[half.read]),
+            text=half.operation,
+        )
+        for half in evidence.half_changes
+        if half.message not in claimed
+    ]
+
+
 def _present(evidence: Evidence, turn: int) -> list[int]:
     return [message for message in evidence.turn_messages(turn) if evidence.state[message] & IN_WHOLE]
 
@@ -120,6 +136,8 @@ def _recovered_from(evidence: Evidence, turn: int, read: int) -> Disturbance | N
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     turn = detection.other
+    if turn == NEVER:
+        return _describe_change(evidence, detection)
     if detection.text:
         return (
             f"Half a turn: the read that ended at event {detection.events[1]} has {detection.text} of the "
@@ -132,9 +150,14 @@ def describe(evidence: Evidence, detection: Detection) -> str:
         return _describe_parts(evidence, detection, ended)
     return (
         f"Half a turn: of the {total} messages of one {ended} turn (event {detection.events[0]}) the read that "
-        f"ended at event {detection.events[1]} has {present}; {subject(evidence, detection)}"
-        f"{before_fault(evidence, detection)}, is missing."
+        f"ended at event {detection.events[1]} has {present}; {_missing(evidence, detection)}."
     )
+
+
+def _missing(evidence: Evidence, detection: Detection) -> str:
+    who, when = subject(evidence, detection), before_fault(evidence, detection)
+    acknowledged = evidence.turn_done[evidence.message_turn[detection.element]] != NEVER
+    return f"{who}{when}, is missing" if acknowledged else f"{who} is missing{when}"
 
 
 def _describe_parts(evidence: Evidence, detection: Detection, ended: str) -> str:
@@ -143,5 +166,17 @@ def _describe_parts(evidence: Evidence, detection: Detection, ended: str) -> str
         f"Half a turn: one {ended} turn (event {detection.events[0]}) was over {len(evidence.parts[detection.other])} "
         f'sessions, and is there in "{evidence.sessions[evidence.turn_session[there]]}"; the read that ended at event '
         f'{detection.events[1]} has none of its messages in "{evidence.sessions[detection.session]}": '
-        f"{subject(evidence, detection)}{before_fault(evidence, detection)}, is missing."
+        f"{_missing(evidence, detection)}."
+    )
+
+
+def _describe_change(evidence: Evidence, detection: Detection) -> str:
+    invoked, ended = detection.events
+    half = next(half for half in evidence.half_changes if half.invoked == invoked)
+    shown = f"{half.kept} of {half.old} messages that one {half.operation} takes away"
+    if half.new:
+        shown = f"{half.kept} of {half.old} old and {half.arrived} of {half.new} new messages of one {half.operation}"
+    return (
+        f"Half a {half.operation}: the read that ended at event {ended} has {shown} (event {invoked}), and no fault "
+        "was near."
     )
