@@ -34,24 +34,54 @@ class _Command(NamedTuple):
     function: str
     extra: str | None
     """The extra whose packages it needs."""
+    about: str
+    """Its line in the list of commands, which cuts the first sentence of a docstring."""
 
 
 COMMANDS: dict[str, _Command] = {
-    "verify": _Command("recollect.commands.verify", "verify", "verify"),
-    "explore": _Command("recollect.commands.explore", "explore", "verify"),
-    "replay": _Command("recollect.commands.replay", "replay", "verify"),
-    "report": _Command("recollect.commands.report", "report", "verify"),
-    "init": _Command("recollect.commands.init", "init", "verify"),
-    "engines": _Command("recollect.commands.engines", "engines", "verify"),
-    "doctor": _Command("recollect.commands.doctor", "doctor", None),
-    "audit": _Command("recollect.commands.audit", "audit", None),
-    "watch": _Command("recollect.commands.watch", "watch", None),
-    "chat": _Command("recollect.commands.chat", "chat", "chat"),
-    "recall-eval": _Command("recollect.commands.recall_eval", "recall_eval", "chat"),
-    "migrate": _Command("recollect.commands.migrate", "migrate", "postgres"),
-    "export": _Command("recollect.commands.export", "export", None),
-    "import": _Command("recollect.commands.export", "import_", None),
-    "erase": _Command("recollect.commands.erase", "erase", None),
+    "verify": _Command(
+        "recollect.commands.verify",
+        "verify",
+        "verify",
+        "Break a store's engine with real faults; show what was lost.",
+    ),
+    "explore": _Command(
+        "recollect.commands.explore",
+        "explore",
+        "verify",
+        "Try every state that a power loss could leave behind.",
+    ),
+    "replay": _Command("recollect.commands.replay", "replay", "verify", "Run a saved scenario again."),
+    "report": _Command(
+        "recollect.commands.report", "report", "verify", "Judge saved runs again, without an engine."
+    ),
+    "init": _Command(
+        "recollect.commands.init", "init", "verify", "Write a test of your store, and a CI job."
+    ),
+    "engines": _Command(
+        "recollect.commands.engines", "engines", "verify", "Show which engines this machine has."
+    ),
+    "doctor": _Command(
+        "recollect.commands.doctor", "doctor", None, "Say what this engine's settings can lose."
+    ),
+    "audit": _Command(
+        "recollect.commands.audit", "audit", None, "Read a whole memory; say what is missing or damaged."
+    ),
+    "watch": _Command(
+        "recollect.commands.watch", "watch", None, "Run a canary beside production; raise an alarm on loss."
+    ),
+    "chat": _Command("recollect.commands.chat", "chat", "chat", "Serve a chat with a durable memory."),
+    "recall-eval": _Command(
+        "recollect.commands.recall_eval", "recall_eval", "chat", "Measure how well a memory recalls."
+    ),
+    "migrate": _Command(
+        "recollect.commands.migrate", "migrate", "postgres", "Bring a PostgreSQL schema up to date."
+    ),
+    "export": _Command(
+        "recollect.commands.export", "export", None, "Write every live session as JSON lines."
+    ),
+    "import": _Command("recollect.commands.export", "import_", None, "Write exported sessions into a store."),
+    "erase": _Command("recollect.commands.erase", "erase", None, "Erase one session for good."),
 }
 
 
@@ -90,7 +120,7 @@ def _group(
 
 
 def _add(app: typer.Typer, name: str, command: _Command) -> None:
-    settings = {}
+    settings, about = {}, command.about
     try:
         function = getattr(importlib.import_module(command.module), command.function)
     except ImportError as error:
@@ -99,9 +129,12 @@ def _add(app: typer.Typer, name: str, command: _Command) -> None:
         function = _explaining(
             f"recollect {name} needs {error.name}: pip install 'recollect[{command.extra}]'"
         )
+        about = f"{about} (needs recollect[{command.extra}])"
         # Whatever it was given: what is missing is the answer, not that there is no such option.
         settings = {"ignore_unknown_options": True, "allow_extra_args": True}
-    app.command(name, cls=JsonCommand, context_settings=settings)(_ended_by_interrupt(function))
+    app.command(name, cls=JsonCommand, context_settings=settings, short_help=about)(
+        _ended_by_interrupt(function)
+    )
 
 
 def _explaining(missing: str) -> Callable[..., None]:

@@ -31,9 +31,10 @@ def test_a_cluster_has_its_nodes_in_the_endpoint(create: Create) -> None:
 @pytest.mark.parametrize("spec", ["redis-cluster", "valkey-cluster"])
 def test_a_new_cluster_is_ready_in_the_eyes_of_every_node(create: Create, spec: str) -> None:
     """Its primaries began as replicas; nothing of that is left when it is ready."""
-    engine = create(spec, "none")
+    engine = create(spec, "min-replicas-lag-1")
     engine.put_proxies_between()
     engine.start()
+    assert engines.policies(spec)[engine.policy].read_back.items() <= engine.settings().items()
     for node in engine.servers:
         roles = {line[0]: (line[2].removeprefix("myself,"), line[3]) for line in engine.view(node)}
         for primary, replica in zip(engine.servers[:3], engine.servers[3:], strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import time
 from collections.abc import Callable
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from recollect.doctor import Symptom, examine
+from recollect.guarantees import promise
 from recollect.verify import providers
 from recollect.verify.engines import NotInstalled, create
 from recollect.verify.engines.patroni import PatroniEngine
@@ -29,6 +32,10 @@ def until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.1)
+
+
+def doctor_on(url: str) -> dict[str, Symptom]:
+    return {symptom.name: symptom for symptom in asyncio.run(examine(url)).findings}
 
 
 def test_where_it_is_missing_it_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -70,6 +77,11 @@ def test_it_fails_over_by_itself_and_takes_the_old_primary_back() -> None:
         endpoint = engine.start()
         assert (endpoint.engine, len(endpoint.nodes)) == ("patroni", 3)
         assert engine.settings()["synchronous_standby_names"]
+        told = doctor_on(endpoint.url)
+        assert "patroni" in told
+        assert (
+            not {"failover", "some-standbys-acknowledge", "two-primaries", "too-few-standbys"} & told.keys()
+        )
         engine.primary().ask("CREATE TABLE kept (n int)")
 
         old = engine.primary()
@@ -101,7 +113,12 @@ def test_a_primary_that_is_cut_off_loses_its_lock_and_comes_back_as_a_standby() 
     assert isinstance(engine, PatroniEngine)
     try:
         engine.put_proxies_between()
-        engine.start()
+        failover = doctor_on(engine.start().url)["failover"]
+        assert (failover.level, failover.source) == (
+            "loss",
+            promise("patroni", "asynchronous", "node-kill").source,
+        )
+        assert "synchronous_mode=true" in failover.procedure[0]
         old = engine.primary()
         engine.isolate(old)
         until(lambda: engine.has_successor(old))

@@ -34,6 +34,7 @@ from tests.faults.cells import our_cell
         ("kill-engine+", "a fault is missing after the +"),
         ("+latency", "a fault is missing before the +"),
         ("kill-engine+latency@sometimes", "unknown variant 'sometimes'"),
+        ("kill-engine@bgsave+latency", "a part has no variant"),
     ],
 )
 def test_what_cannot_be_combined_is_exit_code_2_and_named(fault: str, says: str) -> None:

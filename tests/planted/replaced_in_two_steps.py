@@ -10,7 +10,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.sqlite_rows import SqliteRows
 
-PLANTED = Planted("sqlite", "wal-full", "kill-app-at-line", "changes", ("lost-tail", "hole"))
+PLANTED = Planted("sqlite", "wal-full", "kill-app-at-line", "changes", ("lost-tail", "hole", "torn-turn"))
 EMBEDDING_S = 0.05
 
 

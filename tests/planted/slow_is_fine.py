@@ -15,7 +15,7 @@ PLANTED = Planted("redis", "aof-always", "slow-fsync", "append", ("lost-tail",))
 class Hasty(RedisList):
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
-        self.client = redis.Redis.from_url(endpoint.url, retry=None, socket_timeout=0.1)
+        self.client = redis.Redis.from_url(endpoint.url, retry=None, socket_timeout=0.4)
 
 
 class Hopeful(Hasty):

@@ -15,7 +15,7 @@ from recollect.cli import build as command_line
 from recollect.verify import providers
 from recollect.verify.host.errors import NotInstalled
 from recollect.verify.providers import listing, system, wheel
-from recollect.verify.providers.build import Build
+from recollect.verify.providers.build import Build, Gap
 from tests.providers.other_chroma import other_chroma
 
 
@@ -138,6 +138,14 @@ def test_the_table_shows_what_is_found_and_how_to_get_the_rest() -> None:
         "no Docker daemon",
     ):
         assert word in result.stdout
+
+
+def test_the_table_shows_commands_as_they_are_typed(monkeypatch: pytest.MonkeyPatch) -> None:
+    command = "pip install 'recollect[patroni]'"
+    gap = Gap("patroni", "4", "wheel", "patroni is not installed", command)
+    monkeypatch.setattr("recollect.commands.engines.everything", lambda: listing.Listing([], [gap]))
+    result = CliRunner().invoke(command_line(["engines"]), ["engines"], env={"COLUMNS": "200"})
+    assert command in result.stdout
 
 
 def test_the_json_has_the_same_and_no_credentials() -> None:

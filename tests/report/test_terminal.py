@@ -30,10 +30,29 @@ def result(target: str, status: Status, *, fault: str = "kill-engine", **more: o
     return Result(scenario=scenario, verdict=verdict, **more)  # type: ignore[arg-type]
 
 
-def shown(*results: Result, folder: str = "runs/x", verbose: bool = False) -> str:
+def shown(*results: Result, folder: str = "runs/x", **more: object) -> str:
     file = io.StringIO()
-    terminal.show(Console(file=file, width=200), Results(folder=folder, results=results), verbose=verbose)
+    terminal.show(Console(file=file, width=200), Results(folder=folder, results=results), **more)  # type: ignore[arg-type]
     return file.getvalue()
+
+
+def skipped(target: str, fault: str, reason: str, variant: str = "") -> Result:
+    scenario = Scenario(target=target, engine="redis", policy="rdb", fault=fault, variant=variant)
+    return Result(scenario=scenario, verdict=Verdict(status="skipped", acked=0, reason=reason))
+
+
+def test_a_fault_that_was_asked_for_and_cannot_run_says_why() -> None:
+    cells = (
+        result("a:make", "held"),
+        skipped("a:make", "latency", "no network"),
+        skipped("a:make", "kill-engine", "nobody asked for this one", "bgsave"),
+        result("b:make", "held", fault="latency"),
+    )
+    asked = ("kill-engine", "latency")
+    assert "skipped (1 of 2): no network [a:make latency]" in shown(*cells, asked_for=asked)
+    assert "nobody asked" not in shown(*cells, asked_for=asked)
+    assert "nobody asked" in shown(*cells, asked_for=(*asked, "kill-engine@bgsave"))
+    assert "no network" not in shown(*cells)
 
 
 def test_two_factories_of_one_name_have_a_table_each() -> None:

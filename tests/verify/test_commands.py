@@ -11,6 +11,9 @@ from typing import Any
 
 import psutil
 import pytest
+from typer.testing import CliRunner
+
+from recollect.cli import COMMANDS, build
 
 RECOLLECT = [sys.executable, "-m", "recollect"]
 
@@ -88,6 +91,12 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
             "stores:ends_at_once': the target's",
         ),
         (["verify", "redis", "--out", "/proc/none"], "cannot write to /proc/none"),
+        (["verify", "redis", "--json", "."], "cannot write .: Is a directory"),
+        (["verify", "redis", "--html", "."], "cannot write .: Is a directory"),
+        (
+            ["verify", "redis", "--junit", "/dev/null/out.xml"],
+            "cannot write /dev/null/out.xml: Not a directory",
+        ),
         (["verify", "redis", "--shard", "3/2"], "shard"),
         (["verify", "redis", "--baseline", "before.json"], "--baseline before.json: No such file"),
         (
@@ -121,6 +130,15 @@ def test_wrong_usage_exits_2_with_one_clear_sentence(tmp_path: Path, arguments: 
     assert says in " ".join((done.stdout + done.stderr).replace("│", " ").split())
     assert "Traceback" not in done.stderr
     assert "seed" not in done.stdout, "no run, no seed"
+
+
+def test_a_full_disk_hides_no_violation(tmp_path: Path) -> None:
+    history = (
+        Path(__file__).parent.parent / "histories/checkers/corrupted--all-texts-changed-is-no-reset.jsonl"
+    )
+    done = recollect("report", str(history), "--html", "/dev/full", cwd=tmp_path)
+    assert "cannot write /dev/full: No space left on device" in done.stderr
+    assert done.returncode == 1
 
 
 def test_what_a_target_prints_when_it_is_imported_is_not_in_the_document(tmp_path: Path) -> None:
@@ -174,11 +192,12 @@ def test_shards_are_merged(tmp_path: Path) -> None:
     for index in ("1", "2"):
         recollect(
             "verify", "sqlite", "--policy", "wal-full", "--fault", "kill-app", "--fault", "restart",
-            "--shard", f"{index}/2", "--seed", "5", "--out", f"shard{index}", cwd=tmp_path,
+            "--shard", f"{index}/2", "--seed", "5", "--out", f"runs/shard{index}", cwd=tmp_path,
         )  # fmt: skip
-    merged = recollect("report", "shard1", "shard2", "--json", "-", cwd=tmp_path)
-    assert merged.returncode == 0, merged.stderr
-    assert {cell["fault"] for cell in cells(merged.stdout)} == {"kill-app", "restart"}
+    for words in (["runs/shard1", "runs/shard2"], ["runs"], ["."]):
+        merged = recollect("report", *words, "--json", "-", cwd=tmp_path)
+        assert merged.returncode == 0, merged.stderr
+        assert {cell["fault"] for cell in cells(merged.stdout)} == {"kill-app", "restart"}
 
 
 def test_a_shard_without_cells_is_no_failure_and_merges(tmp_path: Path) -> None:
@@ -216,3 +235,10 @@ def test_interrupted_it_prints_what_is_known_and_leaves_nothing_behind(tmp_path:
     assert "sqlite" in output
     _, alive = psutil.wait_procs(children, timeout=15)
     assert not alive
+
+
+def test_the_list_of_commands_has_whole_sentences() -> None:
+    shown = CliRunner().invoke(build(["--help"]), ["--help"], env={"COLUMNS": "80"}).output
+    listed = shown.partition("Commands:")[2].strip().splitlines()
+    assert len(listed) == len(COMMANDS), "one line each"
+    assert not [line for line in listed if "..." in line]

@@ -28,6 +28,18 @@ TARGETS = {
     "shop.driverless": NamedTarget("shop_memory:factory", "sqlite", ("shop-memory>=1", "no-such-driver")),
     "shop.missing": NamedTarget("shop_memory:factory", "sqlite", ("no-such-distribution[x]>=2", "other")),
 }
+SOUND = TARGETS["shop.file"]
+NO_DICTIONARY = 5
+UNUSABLE = {
+    "shop.forgot-a-comma": NamedTarget("shop_memory:factory", "sqlite", ("shop-memory>=1")),
+    "shop.requires-nothing": NamedTarget("shop_memory:factory", "sqlite", ()),
+    "shop.address-only": "shop_memory:factory",
+    "shop:colon": SOUND,
+    7: SOUND,
+    "redis": SOUND,
+    "agents.redis": SOUND,
+    "shop.beside-them": SOUND,
+}
 
 def set_up(endpoint):
     with sqlite3.connect(endpoint.path) as database:
@@ -60,6 +72,7 @@ def plugin(tmp_path: Path) -> Path:
     (about / "METADATA").write_text("Metadata-Version: 2.1\nName: shop-memory\nVersion: 1.2\n")
     (about / "entry_points.txt").write_text(
         "[recollect.targets]\nshop = shop_memory:TARGETS\nbroken = no_such_module:TARGETS\n"
+        "a-number = shop_memory:NO_DICTIONARY\na-unusable = shop_memory:UNUSABLE\n"
     )
     return tmp_path
 
@@ -79,6 +92,34 @@ def test_the_list_says_what_is_here_and_how_to_get_the_rest(plugin: Path) -> Non
     assert lines["shop.driverless"] == ["sqlite", "pip install 'shop-memory>=1' 'no-such-driver'"]
     assert lines["agents.redis"][0] == "redis"
     assert "no_such_module" in done.stderr
+
+
+def test_rows_that_cannot_be_used_are_left_out_and_break_nothing(plugin: Path) -> None:
+    done = recollect(plugin, "verify", "--list")
+    assert done.returncode == 0, done.stderr
+    lines = {line.split()[0]: line.split(maxsplit=2)[1:] for line in done.stdout.splitlines()}
+    assert lines["shop.beside-them"] == ["sqlite", "shop-memory 1.2"]
+    assert lines["agents.redis"][0] == "redis"
+    for said in (
+        "'shop.forgot-a-comma' of shop_memory:UNUSABLE is left out: Expected `array`, got `str` - at `$.requires`",
+        "'shop.requires-nothing' of shop_memory:UNUSABLE is left out: Expected `array` of length >= 1",
+        "'shop.address-only' of shop_memory:UNUSABLE is left out: a NamedTarget is expected, not str",
+        "'shop:colon' of shop_memory:UNUSABLE is left out: a name is text without a colon",
+        "7 of shop_memory:UNUSABLE is left out: a name is text without a colon",
+        "'redis' of shop_memory:UNUSABLE is left out: the name is taken",
+        "'agents.redis' of shop_memory:UNUSABLE is left out: the name is taken",
+        "shop_memory:NO_DICTIONARY cannot be loaded: TypeError: a dictionary of names",
+    ):
+        assert said in done.stderr
+    unwanted = {
+        "shop.forgot-a-comma",
+        "shop.requires-nothing",
+        "shop.address-only",
+        "shop:colon",
+        "7",
+        "redis",
+    }
+    assert not unwanted & set(lines)
 
 
 def test_somebody_elses_store_is_verified_by_its_name(plugin: Path) -> None:

@@ -2,8 +2,11 @@
 
 import asyncio
 import sqlite3
+import threading
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from queue import Queue
 
 import pytest
 
@@ -126,3 +129,42 @@ def test_what_is_really_the_same_is_run_once() -> None:
 )
 def test_everything_else_is_run(known: list[Result], wanted: Scenario) -> None:
     assert ran_before(wanted, known) is None
+
+
+@pytest.mark.parametrize("mode", ["wal", "delete"])
+def test_a_scratch_file_has_the_journal_mode_of_the_real_one_and_leaves_it_alone(
+    tmp_path: Path, mode: str
+) -> None:
+    real, apart = tmp_path / "memory.db", tmp_path / "apart"
+    apart.mkdir()
+    with closing(sqlite3.connect(real)) as db:
+        db.execute(f"PRAGMA journal_mode={mode}")
+        db.execute("CREATE TABLE said (content TEXT)")
+    found = real_settings.scratch(endpoint(real), apart)
+    assert found is not None
+    assert found.path == apart / "memory.db"
+    with closing(sqlite3.connect(found.path)) as db:
+        assert db.execute("PRAGMA journal_mode").fetchall() == [(mode,)]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["apart", "memory.db"]
+
+
+def test_a_connection_of_another_thread_is_asked_there(tmp_path: Path) -> None:
+    jobs: Queue[Callable[[], object] | None] = Queue()
+
+    def work() -> None:
+        while (job := jobs.get()) is not None:
+            job()
+            jobs.task_done()
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    made: list[sqlite3.Connection] = []
+    with real_settings.remembering():
+        jobs.put(lambda: made.append(sqlite3.connect(tmp_path / "memory.db")))
+        jobs.put(lambda: made[0].execute("PRAGMA journal_mode=WAL"))
+        jobs.put(lambda: made[0].execute("PRAGMA synchronous=NORMAL"))
+        jobs.join()
+        assert asked(tmp_path / "memory.db") == [sqlite("wal", 1)]
+    jobs.put(lambda: made[0].close())
+    jobs.put(None)
+    thread.join()

@@ -156,7 +156,9 @@ def test_a_first_session_in_part_is_news() -> None:
     [
         (["--for", "10m", "--repeat", "3"], "--for 10m and --repeat exclude each other"),
         (["--for", "10m", "--budget", "5s"], "--for 10m and --budget exclude each other"),
-        (["--for", "soon"], "'soon'"),
+        (["--for", "soon"], "--for 'soon'"),
+        (["--budget", "little"], "--budget 'little'"),
+        (["--retain", "long"], "--retain 'long'"),
         (["--repeat", "0"], "--repeat"),
         (["--sessions", "0"], "--sessions"),
         (["--messages-per-session", "x"], "--messages-per-session"),

@@ -1,13 +1,15 @@
 """Which cells a request has."""
 
+import re
 import sys
+from pathlib import Path
 
 import msgspec
 import pytest
 
 from recollect.guarantees import FAULTS as EVERY_FAULT
 from recollect.secret import SecretUrl
-from recollect.verify.matrix.selection import BadRequest, VerifyRequest, by_engine, select
+from recollect.verify.matrix.selection import BadRequest, VerifyRequest, by_engine, check, select
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.running.faults import FAULTS
 from recollect.verify.target.registry import BUILT_IN
@@ -156,7 +158,11 @@ def test_unknown_names_are_refused_with_the_nearest(request_: VerifyRequest, say
         {"engine_config": __file__},
     ],
 )
-def test_the_users_own_settings_are_one_policy(own: dict[str, str]) -> None:
+def test_the_users_own_settings_are_one_policy(
+    own: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("compose.yml").write_text("services: {redis: {image: redis}}")
     cells = select(VerifyRequest(targets=("redis",), **own), ALL)  # type: ignore[arg-type]
     assert {cell.scenario.policy for cell in cells} == {"custom"}
 
@@ -213,3 +219,35 @@ def test_the_other_release_makes_rolling_deploys_possible(more: dict[str, str]) 
     assert "--previous-python" in (without.skipped or "")
     (cell,) = select(msgspec.structs.replace(request, **more), {target: frozenset()})
     assert cell.skipped is None
+
+
+@pytest.mark.parametrize(
+    ("file", "service", "says"),
+    [
+        (None, "db", "no compose file"),
+        ("services: {db: {}, cache: {}}", "", "names no service"),
+        (
+            "services: {db: {}, cache: {}}",
+            "db,cahce",
+            "unknown service in compose.yaml 'cahce': did you mean 'cache'",
+        ),
+        ("services: [", "db", "is no compose file: line 1: "),
+        ("", "db", "it has no services"),
+        ("- db", "db", "it has no services"),
+        ("services: {db: !reset null, cache: {}}", "db,cache", None),
+        ("include: [other.yaml]", "db", None),
+        ("x-all: &all {db: {}}\nservices: {<<: *all}", "db", None),
+    ],
+)
+def test_a_compose_file_that_cannot_be_meant_is_refused(
+    file: str | None, service: str, says: str | None, tmp_path: Path
+) -> None:
+    path = tmp_path / "compose.yaml"
+    if file is not None:
+        path.write_text(file)
+    request = VerifyRequest(targets=("redis",), provider=f"compose:{path}#{service}")
+    if says is None:
+        check(request)
+    else:
+        with pytest.raises(BadRequest, match=f"^--provider: .*{re.escape(says)}"):
+            check(request)

@@ -152,15 +152,60 @@ class ASessionObject:
         return []
 
 
+class Files:
+    """A store of anything, by path."""
+
+    def save(self, path: str) -> None: ...
+
+    def load(self, path: str) -> Any: ...
+
+
+class Unannotated:
+    def save(self, conversation):  # type: ignore[no-untyped-def]
+        ...
+
+    def load(self, conversation_id: str) -> Any: ...
+
+
+class Lazy:
+    """Has nothing to do with memory, and a property that works later only."""
+
+    @property
+    def connection(self) -> Any:
+        raise RuntimeError("not connected")
+
+    def ask(self) -> None: ...
+
+
+class NoMethod:
+    append = 5
+
+    def history(self, session: str) -> list[Any]:
+        return []
+
+
 @pytest.mark.parametrize(
     ("kind", "per_session", "says"),
     [
+        (
+            Files,
+            False,
+            "save(path: 'str') -> 'None' cannot be called as save(session, messages)",
+        ),
+        (Unannotated, False, "save(conversation) cannot be called as save(session, messages)"),
+        (Lazy, False, "It has ask. Known of factory(endpoint): append/history, "),
+        (NoMethod, False, "append, which is no method, cannot be called as append(session, messages)"),
+        (RoleAndContent, False, "cannot be called as append_message(session, message). Write append("),
         (Queue, False, r"put\(item: 'Any'\)"),
         (RoleAndContent, False, "append_message(role"),
         (MessagesFirst, False, "save_messages(messages"),
         (ASessionObject, False, "append(session: 'Conversation'"),
-        (OfSession, False, "made with a session"),
-        (Saver, True, "made without a session"),
+        (
+            OfSession,
+            False,
+            "factory(endpoint), and add_messages/messages is known of factory(endpoint, session)",
+        ),
+        (Saver, True, "factory(endpoint, session), and put/get_tuple is known of factory(endpoint)"),
     ],
 )
 def test_names_alone_are_no_shape(kind: type, per_session: bool, says: str) -> None:

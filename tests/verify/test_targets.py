@@ -213,5 +213,5 @@ async def test_a_factory_that_raises_says_what_it_raised() -> None:
 async def test_a_store_without_a_known_shape_names_the_shapes_and_what_was_found() -> None:
     with pytest.raises(BadTarget) as error:
         await opened("shapeless")
-    for part in ("remember", "append with history", "save with load", "add_items with get_items"):
+    for part in ("remember", "append/history", "save/load", "add_items/get_items"):
         assert part in str(error.value)

@@ -125,6 +125,25 @@ def test_what_was_seen_before_a_fault_is_not_changed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    "change", [TakeBack("s", (0.0,)), ReplaceAll("s", (Body("b"),)), ForkOff("s", "copy")]
+)
+def test_what_was_asked_before_a_fault_and_answered_just_in_time_is_not_changed(
+    tmp_path: Path, change: TakeBack | ReplaceAll | ForkOff
+) -> None:
+    """The fault is recorded the moment it is done to the engine; an answer may still be on its way."""
+    with HistoryWriter((tmp_path / "history.jsonl").open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=False)
+        said(transcript, "a")
+        transcript.begin(READER, POSITIONED)
+        history.fault_injected("power-loss")
+        transcript.end(READER, POSITIONED, pipe.Elements([0], sequence=1, position=1))
+        assert transcript.begin(READER, change) == pipe.Read("s")
+        transcript.end(READER, change, pipe.Elements([0], sequence=1))
+        assert transcript.begin(READER, NEW) == pipe.Read("s", after=1), "asked again since"
+        transcript.end(READER, NEW, pipe.Elements([]))
+
+
+@pytest.mark.parametrize(
     "reply", [pipe.Acked(), pipe.Failed("fail", "no"), pipe.Failed("unknown", "lost"), None]
 )
 def test_a_turn_over_two_sessions_is_one_request_and_a_write_in_each(

@@ -69,7 +69,10 @@ SessionsFile = Annotated[
         metavar="FILE", help="With --target: the ids to read, one on each line; - is standard input."
     ),
 ]
-HtmlFile = Annotated[Path | None, typer.Option(metavar="FILE", help="Write one self-contained HTML page.")]
+HtmlFile = Annotated[
+    Path | None,
+    typer.Option(metavar="FILE", help="Write one self-contained HTML page.", callback=json_output.writable),
+]
 Strict = Annotated[
     bool, typer.Option("--strict", help="Also fail when the engine's settings can lose something.")
 ]

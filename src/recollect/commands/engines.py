@@ -29,7 +29,7 @@ def engines(
         json_output.write(json.dumps(asdict(listing), indent=2), json_file)
     if json_file == json_output.PRINTED:
         return
-    console = PlainConsole()
+    console = PlainConsole(markup=False, emoji=False)  # `recollect[patroni]` is no style
     console.print(_found(listing))
     if listing.missing:
         console.print(_missing(listing))
@@ -47,9 +47,9 @@ def _found(listing: Listing) -> Table:
 
 
 def _missing(listing: Listing) -> Table:
-    table = Table(
-        "engine", "version", "provider", "why", "get it with", title="Missing", title_justify="left"
-    )
+    table = Table("engine", "version", "provider", title="Missing", title_justify="left")
+    table.add_column("why", overflow="fold")
+    table.add_column("get it with", overflow="fold")
     for gap in listing.missing:
         table.add_row(gap.engine, gap.version, gap.provider, gap.reason, gap.command)
     return table

@@ -144,7 +144,7 @@ def explore(
         depth,
         _modes(mode),
         workers,
-        duration(budget),
+        duration("--budget", budget),
         resume,
         look,
         out,

@@ -41,11 +41,11 @@ def export(
     moved = Moved()
     try:
         asyncio.run(_export(url, prefix, moved))
-    except RecollectError as error:
-        echo(f"recollect export: {scrub(str(error), url)}; the file is incomplete", err=True)
+    except (RecollectError, _Incomplete) as error:
+        echo(f"recollect export: {scrub(str(error), url)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     except BrokenPipeError:
-        echo("recollect export: the reader has gone; the file is incomplete", err=True)
+        echo("recollect export: the reader has gone; the exported file is incomplete", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     echo(f"exported {_counted(moved)}", err=True)
     echo(f"not in the file: {LEFT_OUT}", err=True)
@@ -55,12 +55,19 @@ def export(
         raise typer.Exit(exit_codes.INCONCLUSIVE)
 
 
+class _Incomplete(Exception):
+    """The export ended after it had begun to write."""
+
+
 async def _export(url: str, prefix: str | None, moved: Moved) -> None:
     out = sys.stdout.buffer
     require_file(url)
     async with open_store(url) as store:
-        async for line in export_lines(store, moved, prefix):
-            out.write(line)
+        try:
+            async for line in export_lines(store, moved, prefix):
+                out.write(line)
+        except RecollectError as error:
+            raise _Incomplete(f"{error}; the exported file is incomplete") from error
     out.flush()
 
 

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
 from typer.core import TyperCommand
@@ -28,11 +28,28 @@ from recollect.secret import given_secrets
 
 OPTION = "--json"
 PRINTED = "-"
+_File = TypeVar("_File", str | None, Path | None)
 ONCE_FLAGS = frozenset({"doctor", "engines", "erase", "recall-eval"})
+
+
+def writable(file: _File) -> _File:
+    """Refuses a report that could not be written, before the work and not after it."""
+    if file is not None and file != PRINTED:
+        try:
+            private.check_artifact(Path(file))
+        except OSError as error:
+            raise typer.BadParameter(f"cannot write {file}: {error.strerror}; give another FILE") from None
+    return file
+
 
 JsonOption = Annotated[
     str | None,
-    typer.Option(OPTION, metavar="FILE", help="Write one JSON document; - or no FILE is standard output."),
+    typer.Option(
+        OPTION,
+        metavar="FILE",
+        help="Write one JSON document; - or no FILE is standard output.",
+        callback=writable,
+    ),
 ]
 
 

@@ -80,10 +80,12 @@ def _moved(result: Result, part: Results) -> Result:
 
 
 def _runs_in(path: Path) -> list[Path]:
-    """The folder itself, or the runs in its subfolders, as CI systems unpack the shards of a run."""
+    """The folder itself, or the runs in its subfolders, as CI systems unpack the shards of a run, or those one level
+    deeper: a project's folder has them in `runs`."""
     if not path.is_dir() or (path / saved.SUMMARY).exists() or (path / saved.HISTORY).exists():
         return [path]
-    return sorted(file.parent for file in path.glob(f"*/{saved.SUMMARY}")) or [path]
+    found = list(path.glob(f"*/{saved.SUMMARY}")) or list(path.glob(f"*/*/{saved.SUMMARY}"))
+    return sorted(file.parent for file in found) or [path]
 
 
 def _load(path: Path) -> Results:

@@ -61,18 +61,18 @@ _VARIANTS = "; ".join(
 _POLICIES = "; ".join(f"{name}: {', '.join(engines.policies(name))}" for name in engines.ENGINES)
 
 
-def seconds(text: str) -> float:
+def seconds(option: str, text: str) -> float:
     """``60s``, ``5m``, ``7d``: a duration in seconds."""
     try:
         return durations.seconds(text)
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(f"{option} {error}") from None
 
 
 def _shard(text: str) -> tuple[int, int]:
     found = re.fullmatch(r"(\d+)/(\d+)", text)
     if found is None or not 1 <= int(found[1]) <= int(found[2]):
-        raise typer.BadParameter(f"{text!r}: a shard is I/N with 1 ≤ I ≤ N, such as 1/4")
+        raise typer.BadParameter(f"--shard {text!r}: a shard is I/N with 1 ≤ I ≤ N, such as 1/4")
     return int(found[1]), int(found[2])
 
 
@@ -223,7 +223,7 @@ def verify(
     """
     limits = run_limits(budget, repeat, for_time, full=full)
     console = PlainConsole(stderr=json_file == "-")
-    wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
+    wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline, fault or ())
     request = VerifyRequest(
         targets=older_data.targets_for(context, names_first(listed, targets)) or USUAL,
         overview=not targets,
@@ -231,7 +231,7 @@ def verify(
         **_lists(policies=policy, faults=fault, workloads=workload, variants=variant, programs=program),
         previous=previous,
         previous_python=previous_python,
-        retain_s=None if retain is None else seconds(retain),
+        retain_s=None if retain is None else seconds("--retain", retain),
         path=_here(targets),
         full=full,
         seed=int(time.time()) if seed is None else seed,
@@ -260,10 +260,11 @@ def run_limits(budget: str | None, repeat: int | None, for_time: str | None, *, 
             f"--for {for_time} and {other} exclude each other: --for is the time for everything"
         )
     if for_time is not None:
-        all_s = seconds(for_time)
+        all_s = seconds("--for", for_time)
         return RunLimits(min(all_s, max(BUDGET_S, FIRST_ROUND_SHARE * all_s)), None, all_s)
     if budget is not None:
-        return RunLimits(seconds(budget), repeat or 1, seconds(budget))
+        budget_s = seconds("--budget", budget)
+        return RunLimits(budget_s, repeat or 1, budget_s)
     return RunLimits(None if full else BUDGET_S, repeat or 1)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import shlex
+import shutil
 import signal
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import typer
 
 from recollect import exit_codes
 from recollect.audit.auditing import check_auditable
+from recollect.audit.sqlite import file_of
 from recollect.commands.console import echo
 from recollect.doctor.examination import check_one_server
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError, Refused
@@ -22,6 +24,7 @@ from recollect.secret import scheme_of, scrub, shown
 from recollect.watch import Canary, CanaryMemory, CanaryWatch
 from recollect.watch.alarm import UNREACHABLE
 from recollect.watch.canary import address_of_file
+from recollect.watch.memory import MemoryFailed
 from recollect.watch.metrics import serve
 
 _Url = Annotated[
@@ -106,14 +109,17 @@ def watch(
         if replica is not None:
             _check_watchable(replica)
         address = _host_and_port(prometheus) if prometheus else None
-        words = shlex.split(command)
-        remembered = CanaryMemory(
-            memory or Path(f"recollect-watch-{address_of_file(shown(url))}.db"), shown(url)
-        )
+        words = _words(command)
+        memory = memory or Path(f"recollect-watch-{address_of_file(shown(url))}.db")
+        if scheme_of(url) == "sqlite" and not memory.exists():
+            file_of(url)  # a file that was never seen is mistyped; one that is gone is an alarm
+        remembered = CanaryMemory(memory, shown(url))
     except ValueError as error:  # `Refused` among them
         _fail(str(error), url, exit_codes.USAGE)
     except CannotOpen as error:
         _fail(str(error), url, exit_codes.USAGE)
+    except MemoryFailed as error:
+        _fail(str(error), url, exit_codes.INCONCLUSIVE)
     canary = Canary(url, remembered, replica=replica, timeout_s=timeout_s, stale_s=stale_s)
     watching = CanaryWatch(canary, _say, url, slow_s, 0.0 if once else patience_s, command=words)
     try:
@@ -124,8 +130,10 @@ def watch(
         _fail(str(error), url, exit_codes.INCONCLUSIVE)
     except RecollectError as error:
         _fail(str(error), url, exit_codes.USAGE)
+    except MemoryFailed as error:
+        _fail(str(error), url, exit_codes.INCONCLUSIVE)
     except OSError as error:
-        _fail(f"{prometheus}: {error.strerror or error}", url, exit_codes.USAGE)
+        _fail(f"standard output: {error.strerror or error}", url, exit_codes.USAGE)
     finally:
         remembered.close()
     if clean:
@@ -137,7 +145,12 @@ async def _watch(watching: CanaryWatch, every_s: float, address: tuple[str, int]
     stop = asyncio.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    server = None if address is None else await serve(watching.metrics, *address)
+    try:
+        server = None if address is None else await serve(watching.metrics, *address)
+    except OSError as error:
+        raise Refused(
+            f"--prometheus {':'.join(map(str, address or ()))}: {error.strerror or error}"
+        ) from None
     try:
         names = await watching.run(every_s, stop, rounds)
     finally:
@@ -172,6 +185,17 @@ def _check_watchable(url: str) -> None:
         )
     check_one_server(url)
     check_auditable(url)
+
+
+def _words(command: str) -> list[str]:
+    """Of the webhook command. One that is not there is noticed now, not at the first alarm."""
+    try:
+        words = shlex.split(command)
+    except ValueError as error:
+        raise Refused(f"--command {command!r}: {error}") from None
+    if words and shutil.which(words[0]) is None:
+        raise Refused(f"--command {words[0]!r}: there is no such program, or it may not be run")
+    return words
 
 
 def _host_and_port(given: str) -> tuple[str, int]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
@@ -34,7 +34,10 @@ from recollect.verify.matrix.results import (
 from recollect.verify.report import github, terminal
 
 HtmlOption = Annotated[
-    Path | None, typer.Option("--html", metavar="FILE", help="Write one self-contained HTML page.")
+    Path | None,
+    typer.Option(
+        "--html", metavar="FILE", help="Write one self-contained HTML page.", callback=json_output.writable
+    ),
 ]
 StrictOption = Annotated[
     bool, typer.Option("--strict", help="Fail on documented losses and on `exposed` too.")
@@ -57,7 +60,10 @@ RequireOption = Annotated[
     ),
 ]
 JunitOption = Annotated[
-    Path | None, typer.Option("--junit", metavar="FILE", help="Write JUnit XML, for CI systems.")
+    Path | None,
+    typer.Option(
+        "--junit", metavar="FILE", help="Write JUnit XML, for CI systems.", callback=json_output.writable
+    ),
 ]
 
 RUNS = Path("runs")
@@ -96,6 +102,8 @@ class ReportsWanted:
     strict: bool = False
     known: tuple[KnownFinding, ...] | None = None
     """Findings of the baseline, if there is one."""
+    faults: tuple[str, ...] = ()
+    """Those that were asked for by name: if one of them cannot run, the reason is shown."""
 
 
 def reports_wanted(
@@ -106,6 +114,7 @@ def reports_wanted(
     require: str | None,
     strict: bool,
     baseline: Path | None = None,
+    faults: Iterable[str] = (),
 ) -> ReportsWanted:
     """Refuses, before the run, what could not be done after it: a page without Jinja, a baseline that is not one."""
     check_require(require)
@@ -117,7 +126,7 @@ def reports_wanted(
     except baselines.BadBaseline as bad:
         echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
-    return ReportsWanted(json, html, junit, verbose, require, strict, known)
+    return ReportsWanted(json, html, junit, verbose, require, strict, known, tuple(faults))
 
 
 def check_require(require: Require | None) -> None:
@@ -129,14 +138,18 @@ def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
     """Shows a run, writes what was asked for, and ends with its exit code."""
     if wanted.known is not None:
         results = baselines.compared(results, wanted.known)
-    terminal.show(console, results, verbose=wanted.verbose)
+    terminal.show(console, results, verbose=wanted.verbose, asked_for=wanted.faults)
     _tell_refused(console, results, wanted)
-    write_json(results, wanted.json)
-    write_reports(results, wanted.html, wanted.junit, wanted.require, strict=wanted.strict)
-    tell_written(console, wanted.json, wanted.html, wanted.junit)
-    if os.environ.get("GITHUB_ACTIONS") == "true":
-        _tell_github(console, results)
-    raise typer.Exit(exit_code(results, wanted.require, strict=wanted.strict))
+    code = exit_code(results, wanted.require, strict=wanted.strict)
+    try:
+        write_json(results, wanted.json)
+        write_reports(results, wanted.html, wanted.junit, wanted.require, strict=wanted.strict)
+        tell_written(console, wanted.json, wanted.html, wanted.junit)
+        if os.environ.get("GITHUB_ACTIONS") == "true":
+            _tell_github(console, results)
+    except typer.Exit as unwritten:  # a full disk hides no violation
+        code = code if code in (exit_codes.INTERNAL, exit_codes.VIOLATED) else unwritten.exit_code
+    raise typer.Exit(code)
 
 
 def _tell_refused(console: Console, results: Results, wanted: ReportsWanted) -> None:

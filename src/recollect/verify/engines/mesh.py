@@ -47,6 +47,7 @@ class Mesh:
         """By the ports that a replica may say it listens on."""
         self._cuts: set[frozenset[str]] = set()
         self._links: set[_MeshLink] = set()
+        self._listeners: list[asyncio.Server] = []
         self._changed = asyncio.Event()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="mesh")
@@ -82,6 +83,8 @@ class Mesh:
 
     def close(self) -> None:
         async def end() -> None:
+            for listener in self._listeners:
+                listener.close()
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
@@ -111,14 +114,16 @@ class Mesh:
             link = _MeshLink(name, is_bus, by)
             self._links.add(link)
             try:
-                with contextlib.suppress(OSError):
+                # Cancelled when the mesh is closed; a task that ends so is a mistake to asyncio, which logs it.
+                with contextlib.suppress(OSError, asyncio.CancelledError):
                     await self._carry(link, port, reader, writer)
             finally:
                 self._links.discard(link)
                 writer.transport.abort()
 
-        server = await asyncio.start_server(serve, HOST, 0)
-        found: int = server.sockets[0].getsockname()[1]
+        listener = await asyncio.start_server(serve, HOST, 0)
+        self._listeners.append(listener)
+        found: int = listener.sockets[0].getsockname()[1]
         return found
 
     async def _carry(

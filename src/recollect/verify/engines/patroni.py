@@ -29,8 +29,8 @@ from recollect import private
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.engines.etcd import EtcdServer
-from recollect.verify.engines.group import ServerGroup
 from recollect.verify.engines.mesh import Mesh
+from recollect.verify.engines.meshed import MeshedGroup
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.postgres import PostgresEngine, is_ready
 from recollect.verify.engines.protocols import Policy
@@ -234,13 +234,12 @@ class PatroniMember(PostgresEngine):
             connection.close()
 
 
-class PatroniEngine(ServerGroup[PatroniMember]):
+class PatroniEngine(MeshedGroup[PatroniMember]):
     name = "patroni"
     policies = PATRONI_POLICIES
     default_policy = ASYNCHRONOUS
     first_before_others = True
     poll_s = 0.1
-    _mesh: Mesh | None = None
     _etcd: EtcdServer | None = None
 
     def __init__(self, build: Build, options: EngineOptions) -> None:
@@ -322,8 +321,6 @@ class PatroniEngine(ServerGroup[PatroniMember]):
         finally:
             if self._etcd is not None:
                 self._etcd.close()
-            if self._mesh is not None:
-                self._mesh.close()
 
     # What faults do to it -------------------------------------------------------------------------
 
@@ -348,22 +345,10 @@ class PatroniEngine(ServerGroup[PatroniMember]):
         """Cuts it off from etcd and from the others; clients still reach it."""
         self._proxies.cut(member.folder.name, [_ETCD, _PEERS])
 
-    def hold_back(self, primary: PatroniMember) -> None:
-        """Nothing that it sends reaches the others, for now."""
+    def hold_back(self, primary: PatroniMember, *replicas: PatroniMember) -> None:
+        """Nothing that it sends reaches the others, for now: they reach it at one port, so all of them or none."""
+        assert not replicas
         self._proxies.cut(primary.folder.name, [_PEERS])
-
-    def lose(self, member: PatroniMember) -> None:
-        """What it had sent and had not arrived is gone, as with its host; then everybody is reached again."""
-        self._proxies.lose(member.folder.name)
-        self._proxies.heal()
-
-    def heal(self) -> None:
-        self._proxies.heal()
-
-    @property
-    def _proxies(self) -> Mesh:
-        assert self._mesh is not None, "put_proxies_between() comes first"
-        return self._mesh
 
 
 def _interpreter() -> Path:

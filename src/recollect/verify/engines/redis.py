@@ -60,6 +60,20 @@ POLICIES: Mapping[str, Policy] = {
         ),
     )
 }
+GROUP_POLICIES: Mapping[str, Policy] = dict(POLICIES) | {
+    policy.name: policy
+    for policy in (
+        _policy(
+            f"min-replicas-lag-{lag_s}",
+            save="",
+            appendonly="no",
+            min_replicas_to_write="1",
+            min_replicas_max_lag=str(lag_s),
+        )
+        for lag_s in (10, 1)
+    )
+}
+"""With replicas: a primary that has heard of none for so many seconds takes no writes."""
 DURABILITY_SETTINGS = (
     "save",
     "appendonly",
@@ -68,6 +82,8 @@ DURABILITY_SETTINGS = (
     "no-appendfsync-on-rewrite",
     "maxmemory",
     "maxmemory-policy",
+    "min-replicas-to-write",
+    "min-replicas-max-lag",
 )
 
 OURS = frozenset(

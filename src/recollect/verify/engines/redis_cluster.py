@@ -20,14 +20,13 @@ from collections.abc import Iterable, Sequence
 
 from recollect import private
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.engines.group import ServerGroup
 from recollect.verify.engines.mesh import Mesh
+from recollect.verify.engines.meshed import MeshedGroup
 from recollect.verify.engines.options import EngineOptions
-from recollect.verify.engines.redis import POLICIES, RedisEngine
+from recollect.verify.engines.redis import GROUP_POLICIES, RedisEngine
 from recollect.verify.host import ports
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.ports import Reservation
-from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.build import Build
 from recollect.verify.wire.resp import RespError, fields_of
 
@@ -37,11 +36,12 @@ REPLICAS = 1
 """Of each primary."""
 NODE_TIMEOUT_MS = 1000
 NODES_FILE = "nodes.conf"
-CHANGE_TIMEOUT_S = 30.0
 
 
 class ClusterNode(RedisEngine):
     """One node. `seen` and `seen_bus` are the ports that others are told; a proxy may listen there."""
+
+    policies = GROUP_POLICIES
 
     def __init__(self, build: Build, options: EngineOptions, password: str | None = None) -> None:
         super().__init__(build, options)
@@ -91,13 +91,12 @@ class ClusterNode(RedisEngine):
         self._bus.close()
 
 
-class RedisClusterEngine(ServerGroup[ClusterNode]):
+class RedisClusterEngine(MeshedGroup[ClusterNode]):
     name = "redis-cluster"
-    policies = POLICIES
+    policies = GROUP_POLICIES
     default_policy = "aof-everysec"
     primaries_count = PRIMARIES
     replicas_count = REPLICAS
-    _mesh: Mesh | None = None
     _has_stand_ins = False
     """Whether the primaries of a new cluster still have to take over from their replicas."""
 
@@ -201,34 +200,16 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
         except (OSError, RespError):
             return False
 
-    def await_successor(self, old: ClusterNode) -> None:
-        wait_until(
-            lambda: self.has_successor(old), CHANGE_TIMEOUT_S, f"no replica of {old.folder.name} took over"
-        )
-
     def ask_to_fail_over(self, replica: ClusterNode, how: str = "") -> None:
         """By hand: `how` is nothing, force (without asking the primary) or takeover (without asking anybody)."""
         replica.ask("CLUSTER", "FAILOVER", *([how.upper()] if how else []))
 
     def isolate(self, node: ClusterNode) -> None:
         """Cuts it off from all other nodes; clients still reach it. What was sent and not delivered waits."""
-        assert self._mesh is not None, "put_proxies_between() comes first"
-        self._mesh.cut(node.id, [other.id for other in self.servers if other is not node])
+        self._proxies.cut(node.id, [other.id for other in self.servers if other is not node])
 
-    def hold_back(self, primary: ClusterNode, *replicas: ClusterNode) -> None:
-        """Nothing that the primary sends reaches these replicas, for now."""
-        assert self._mesh is not None, "put_proxies_between() comes first"
-        self._mesh.cut(primary.id, [replica.id for replica in replicas])
-
-    def lose(self, node: ClusterNode) -> None:
-        """What it had sent and had not arrived is gone, as with its host; then everybody is reached again."""
-        assert self._mesh is not None, "put_proxies_between() comes first"
-        self._mesh.lose(node.id)
-        self._mesh.heal()
-
-    def heal(self) -> None:
-        assert self._mesh is not None
-        self._mesh.heal()
+    def _name_of(self, server: ClusterNode) -> str:
+        return server.id
 
     def move_slot(self, slot: int, source: ClusterNode, target: ClusterNode) -> Iterable[None]:
         """Moves a slot as redis-cli does, key by key; yields between two keys, while the slot is open."""
@@ -268,11 +249,6 @@ class RedisClusterEngine(ServerGroup[ClusterNode]):
             )
             for asked in self.others()
         )
-
-    def close(self) -> None:
-        super().close()
-        if self._mesh is not None:
-            self._mesh.close()
 
 
 def _ranges(line: Sequence[str]) -> list[tuple[int, int]]:

@@ -11,15 +11,14 @@ from dataclasses import replace
 
 from recollect import private
 from recollect.verify.engines.endpoint import Endpoint
-from recollect.verify.engines.group import ServerGroup
 from recollect.verify.engines.mesh import SENTINELS as SENTINELS_CUT
 from recollect.verify.engines.mesh import Mesh
+from recollect.verify.engines.meshed import MeshedGroup
 from recollect.verify.engines.options import EngineOptions
-from recollect.verify.engines.redis import POLICIES, USER, RedisEngine
+from recollect.verify.engines.redis import GROUP_POLICIES, USER, RedisEngine
 from recollect.verify.host import ports
 from recollect.verify.host.errors import EngineError
 from recollect.verify.host.processes import Launch
-from recollect.verify.host.waiting import wait_until
 from recollect.verify.providers.build import Build
 from recollect.verify.wire.resp import Reply, RespError, fields_of
 
@@ -28,7 +27,6 @@ REPLICAS = 2
 SENTINELS = 3
 QUORUM = 2
 DOWN_AFTER_MS = 1000
-CHANGE_TIMEOUT_S = 30.0
 _HURRIED = ("info-period", "100", "publish-period", "100")
 _USUAL = ("info-period", "10000", "publish-period", "2000")
 _ANYBODY = "+@all -@admin -@dangerous +info +sentinel"
@@ -37,6 +35,8 @@ _ANYBODY = "+@all -@admin -@dangerous +info +sentinel"
 
 class SentinelServer(RedisEngine):
     """One of the three servers, or one of the three sentinels, which are the same program."""
+
+    policies = GROUP_POLICIES
 
     def __init__(
         self, build: Build, options: EngineOptions, first: SentinelServer | None, *, watches: bool
@@ -104,12 +104,11 @@ class SentinelServer(RedisEngine):
         return Launch([*launch.argv, "--sentinel"], launch.log, launch.env, launch.cwd)
 
 
-class RedisSentinelEngine(ServerGroup[SentinelServer]):
+class RedisSentinelEngine(MeshedGroup[SentinelServer]):
     name = "redis-sentinel"
-    policies = POLICIES
+    policies = GROUP_POLICIES
     default_policy = "aof-everysec"
     first_before_others = True
-    _mesh: Mesh | None = None
 
     def _make_servers(self) -> None:
         if self.product == "Redis" and int(self.version.split(".")[0]) < 7:
@@ -215,35 +214,8 @@ class RedisSentinelEngine(ServerGroup[SentinelServer]):
         others = [one.folder.name for one in self.copies if one is not server] if replicas else []
         self._proxies.cut(server.folder.name, [SENTINELS_CUT, *others])
 
-    def hold_back(self, primary: SentinelServer, *replicas: SentinelServer) -> None:
-        """Nothing that the primary sends reaches these replicas, for now."""
-        self._proxies.cut(primary.folder.name, [replica.folder.name for replica in replicas])
-
-    def lose(self, server: SentinelServer) -> None:
-        """What it had sent and had not arrived is gone, as with its host; then everybody is reached again."""
-        self._proxies.lose(server.folder.name)
-        self._proxies.heal()
-
-    def heal(self) -> None:
-        self._proxies.heal()
-
-    @property
-    def _proxies(self) -> Mesh:
-        assert self._mesh is not None, "put_proxies_between() comes first"
-        return self._mesh
-
     def replicas_of(self, primary: SentinelServer) -> list[SentinelServer]:
         return [copy for copy in self.copies if copy is not primary and copy in self.others()]
-
-    def close(self) -> None:
-        super().close()
-        if self._mesh is not None:
-            self._mesh.close()
-
-    def await_successor(self, old: SentinelServer) -> None:
-        wait_until(
-            lambda: self.has_successor(old), CHANGE_TIMEOUT_S, f"no replica of {old.folder.name} took over"
-        )
 
 
 def _fields(reply: Reply) -> dict[str, str]:

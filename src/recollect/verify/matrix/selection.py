@@ -15,6 +15,7 @@ import msgspec
 from recollect.guarantees import MADE_OF
 from recollect.secret import SecretUrl, shown
 from recollect.verify import engines, providers
+from recollect.verify.providers import compose
 from recollect.verify.providers import url as addresses
 from recollect.verify.running.faults import FAULTS, fault_named
 from recollect.verify.running.faults.compound import PAIRS, CannotCombine, is_compound
@@ -65,7 +66,7 @@ class VerifyRequest(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def users_settings(self) -> bool:
         """Whether the user's own configuration decides what survives: then the policy is `custom`."""
-        return self.engine_config is not None or self.url is not None or self.provider_name == "compose"
+        return self.engine_config is not None or self.url is not None or self.provider_name == compose.NAME
 
 
 class Cell(msgspec.Struct, frozen=True):
@@ -239,6 +240,11 @@ def _check_variants(request: VerifyRequest) -> None:
         fault = fault_named(name)
         for variant in request.variants if own is None else (own,):
             if variant not in fault.variants and not fault.named_variant:
+                if is_compound(variant):
+                    lasting = f"{PAIRS[0]}@{fault_named(PAIRS[0]).variants[0]}"
+                    raise BadRequest(
+                        f"--fault {name}@{variant}: a part has no variant; the compound has, e.g. {lasting}"
+                    )
                 known = ", ".join(repr(name) for name in fault.variants)
                 raise BadRequest(f"unknown variant {variant!r} of {fault.name}; known: {known}")
 
@@ -272,6 +278,11 @@ def _check_settings(request: VerifyRequest) -> None:
         raise BadRequest(
             f"unknown provider {shown(name)!r}{_nearest(name, providers.NAMES)}; known: {', '.join(providers.NAMES)}"
         )
+    if name == compose.NAME:
+        try:
+            compose.check((request.provider or "").partition(":")[2])
+        except engines.EngineError as wrong:
+            raise BadRequest(f"--provider: {wrong}") from None
     if request.previous_python is not None and shutil.which(request.previous_python) is None:
         raise BadRequest(
             f"--previous-python {request.previous_python}: not a program; give the path of a Python"

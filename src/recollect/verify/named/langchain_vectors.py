@@ -31,13 +31,19 @@ def chroma(endpoint: Endpoint) -> Any:
     from chromadb.config import Settings
     from langchain_chroma import Chroma
 
+    class InOneProcess(Chroma):  # type: ignore[misc]
+        """On a folder: Chroma documents that it is not for several processes, which are what its server is for
+        (cookbook.chromadb.dev, system constraints)."""
+
+        traits = ("one_process",)
+
     settings = Settings(anonymized_telemetry=False)
-    client: Any
     if endpoint.host is not None and endpoint.port is not None:
-        client = chromadb.HttpClient(host=endpoint.host, port=endpoint.port, settings=settings)
-    else:
-        client = chromadb.PersistentClient(str(endpoint.path), settings=settings)
-    return Chroma(_NAME, _Hashed(), client=client)
+        served = chromadb.HttpClient(host=endpoint.host, port=endpoint.port, settings=settings)
+        return Chroma(_NAME, _Hashed(), client=served)
+    return InOneProcess(
+        _NAME, _Hashed(), client=chromadb.PersistentClient(str(endpoint.path), settings=settings)
+    )
 
 
 # ---- pgvector

@@ -76,14 +76,46 @@ def place_of(text: str) -> NamedServices:
     return NamedServices(Path(file), service, tuple(beside))
 
 
+def check(text: str) -> None:
+    """Raises `EngineError` for what can be seen to be wrong without compose and without a daemon."""
+    import yaml
+
+    file, service, beside = place_of(text)
+    _check_file(file)
+    try:
+        # Nodes only: compose has tags of its own.
+        top = _children(yaml.compose(file.read_text(encoding="utf-8"), Loader=yaml.SafeLoader))
+    except yaml.MarkedYAMLError as error:
+        line = 0 if error.problem_mark is None else error.problem_mark.line + 1
+        raise EngineError(f"{file} is no compose file: line {line}: {error.problem}") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise EngineError(f"{file} is no compose file: {error}") from None
+    if "services" not in top and "include" not in top:
+        raise EngineError(f"{file} is no compose file: it has no services")
+    services = _children(top.get("services"))
+    for name in (service, *beside):
+        if name not in services and "include" not in top and "<<" not in services:
+            raise UnknownName(f"service in {file.name}", name, services)
+
+
+def _children(node: Any) -> dict[str, Any]:
+    """The keys and values of a YAML mapping."""
+    pairs = node.value if node is not None and node.id == "mapping" else []
+    return {str(key.value): value for key, value in pairs}
+
+
+def _check_file(file: Path) -> None:
+    if not file.is_file():
+        raise EngineError(f"no compose file {file}; write --provider compose:FILE#SERVICE")
+
+
 class ComposeService:
     """One service of one file, in a project of this run, and others beside it."""
 
     def __init__(self, file: Path, service: str, data: str | None = None, beside: Sequence[str] = ()) -> None:
         """`data` is where the service keeps its data, whatever its image says. `beside` are other services that are
         brought up with it; nothing is done to them."""
-        if not file.is_file():
-            raise EngineError(f"no compose file {file}; write --provider compose:FILE#SERVICE")
+        _check_file(file)
         self._client = docker.client()
         docker_sweep.register()
         self.file = file.resolve()

@@ -10,17 +10,18 @@ from typing import Any
 
 from recollect.verify.host.errors import EngineError, NotOurs
 from recollect.verify.providers import docker
+from recollect.verify.providers.live import LiveContainer
 
 NAME = "testcontainer"
 
 
-class HandedContainer:
+class HandedContainer(LiveContainer):
     """`given` is a started `DockerContainer` of testcontainers (`RedisContainer("redis:7")`), or docker-py's own."""
 
     def __init__(self, given: Any) -> None:
         self._given = given
-        self._wrapped = given.get_wrapped_container() if hasattr(given, "get_wrapped_container") else given
-        if self._wrapped is None or not hasattr(self._wrapped, "attrs"):
+        self._container = given.get_wrapped_container() if hasattr(given, "get_wrapped_container") else given
+        if self._container is None or not hasattr(self._container, "attrs"):
             raise EngineError(
                 f"{type(given).__name__} is no started container: hand it over inside its `with` block, or after"
                 " start()"
@@ -29,11 +30,6 @@ class HandedContainer:
         self.image: str = config["Image"]
         self.env = dict(entry.split("=", 1) for entry in config.get("Env") or () if "=" in entry)
         self.command = [str(word) for word in config.get("Cmd") or ()]
-
-    def _attributes(self) -> dict[str, Any]:
-        self._wrapped.reload()
-        attributes: dict[str, Any] = self._wrapped.attrs
-        return attributes
 
     def address(self, port: int) -> tuple[str, int]:
         attributes = self._attributes()
@@ -44,30 +40,6 @@ class HandedContainer:
             raise EngineError(f"the container of {self.image} publishes no port {port}")
         return docker.host_of(published[0]["HostIp"]), int(published[0]["HostPort"])
 
-    def start(self) -> None:
-        self._wrapped.start()
-
-    def running(self) -> bool:
-        return bool(self._attributes()["State"]["Running"])
-
-    def exit_status(self) -> int:
-        return int(self._attributes()["State"]["ExitCode"])
-
-    def stop(self, timeout_s: float) -> None:
-        if self.running():
-            self._wrapped.stop(timeout=int(timeout_s))
-
-    def kill(self) -> None:
-        if self.running():
-            self._wrapped.kill(signal="SIGKILL")
-            self._wrapped.wait()
-
-    def pause(self) -> None:
-        self._wrapped.pause()
-
-    def resume(self) -> None:
-        self._wrapped.unpause()
-
     def wipe(self) -> None:
         raise NotOurs(
             "the container is yours, and so is its volume: leave its `with` block and hand over a new one"
@@ -77,13 +49,3 @@ class HandedContainer:
         """Only wakes it up: its owner removes it."""
         if self._attributes()["State"]["Paused"]:
             self.resume()
-
-    def logs(self, lines_max: int) -> str:
-        text: str = self._wrapped.logs(tail=lines_max).decode(errors="replace")
-        return text
-
-    def container(self) -> Any:
-        return self._wrapped
-
-    def mounts(self) -> list[dict[str, Any]]:
-        return list(self._attributes()["Mounts"])

@@ -17,6 +17,7 @@ from typing import Any
 from recollect.verify.host import ports
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers import docker, docker_sweep
+from recollect.verify.providers.live import LiveContainer
 
 
 def place_of(container: Any, port: int) -> tuple[str, int]:
@@ -36,7 +37,7 @@ def run_in(container: Any, argv: Sequence[str]) -> None:
         raise EngineError(f"{argv[0]} inside the container ended with status {code}: {said}")
 
 
-class NeighbourContainer:
+class NeighbourContainer(LiveContainer):
     """`first` is a running container of docker-py. This one is created at once, and started by `start()`."""
 
     def __init__(
@@ -78,43 +79,11 @@ class NeighbourContainer:
             tar.addfile(entry, io.BytesIO(raw))
         self._container.put_archive(str(PurePosixPath(path).parent), packed.getvalue())
 
-    def start(self) -> None:
-        self._container.start()
-
     def address(self) -> tuple[str, int]:
         if self._port is not None:
             return ports.HOST, self._port.port
         published = self._attributes()["NetworkSettings"]["Ports"][f"{self._internal}/tcp"][0]
         return docker.host_of(published["HostIp"]), int(published["HostPort"])
-
-    def _attributes(self) -> dict[str, Any]:
-        self._container.reload()
-        attributes: dict[str, Any] = self._container.attrs
-        return attributes
-
-    def container(self) -> Any:
-        return self._container
-
-    def running(self) -> bool:
-        return bool(self._attributes()["State"]["Running"])
-
-    def exit_status(self) -> int:
-        return int(self._attributes()["State"]["ExitCode"])
-
-    def stop(self, timeout_s: float) -> None:
-        if self.running():
-            self._container.stop(timeout=int(timeout_s))
-
-    def kill(self) -> None:
-        if self.running():
-            self._container.kill(signal="SIGKILL")
-            self._container.wait()
-
-    def pause(self) -> None:
-        self._container.pause()
-
-    def resume(self) -> None:
-        self._container.unpause()
 
     def wipe(self) -> None:
         raise EngineError("a replica's data comes from its primary: close it and make another one")
@@ -129,13 +98,6 @@ class NeighbourContainer:
         self._client.close()
         if self._port is not None:
             self._port.close()
-
-    def logs(self, lines_max: int) -> str:
-        text: str = self._container.logs(tail=lines_max).decode(errors="replace")
-        return text
-
-    def mounts(self) -> list[dict[str, Any]]:
-        return list(self._attributes()["Mounts"])
 
 
 def _mounts(mounts: Sequence[Mapping[str, Any]], data: str, labels: Mapping[str, str]) -> list[Any]:

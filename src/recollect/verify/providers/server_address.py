@@ -118,18 +118,29 @@ def service_of(url: str) -> str:
     return service
 
 
+def _asked_sentinel(at: resp.Address, locked: resp.Address, service: str) -> resp.Reply:
+    """A sentinel that has a password gets the servers', as the store gives it."""
+    question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+    try:
+        with resp.Connection(at) as sentinel:
+            return sentinel.ask(*question)
+    except resp.RespError as error:
+        if not str(error).startswith("NOAUTH") or not locked.password:
+            raise
+    with resp.Connection(locked) as sentinel:
+        return sentinel.ask(*question)
+
+
 def named_primary(url: str) -> resp.Address:
     """The primary, as the first sentinel that answers names it."""
     service, told = service_of(url), "none answers"
     database = _number(url, split_address(url).path.strip("/").partition("/")[2] or "0")
-    for at in sentinels_of(url):
+    for at, locked in zip(sentinels_of(url), _each(url, SENTINEL_PORT, database), strict=True):
         try:
-            with resp.Connection(at) as sentinel:
-                match sentinel.ask("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service):
-                    case [str() as host, str() as port]:
-                        [first, *_] = _each(url, SENTINEL_PORT, database)
-                        return replace(first, host=host, port=int(port))
-                told = f"they know no service {service!r}"
+            match _asked_sentinel(at, replace(locked, database=0), service):
+                case [str() as host, str() as port]:
+                    return replace(locked, host=host, port=int(port))
+            told = f"they know no service {service!r}"
         except (OSError, resp.RespError) as error:
             told = str(error)
     raise EngineError(f"no sentinel of {shown(url)} names a primary: {told}")

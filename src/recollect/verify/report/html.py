@@ -489,6 +489,7 @@ def _template() -> Template:
         autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
     environment.filters["plain"] = plain
+    environment.filters["counted"] = counted
     return environment.from_string(_asset("page.html.j2"))
 
 

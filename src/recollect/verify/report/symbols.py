@@ -68,7 +68,8 @@ def size_of(finding: Finding) -> str:
     where = "" if WORKLOADS[size.workload].sessions else f", {counted(size.sessions, 'session')}"
     processes = {step.process for step in finding.steps if step.process != EVERYONE}
     restarted = " at a time" * (len(processes) > size.writers + max(1, size.readers))
-    text = f"{counted(size.writers, 'writer')}{restarted}{where}, {counted(size.ops_max, 'operation')} each"
+    each = " each" if size.writers > 1 else ""
+    text = f"{counted(size.writers, 'writer')}{restarted}{where}, {counted(size.ops_max, 'operation')}{each}"
     return f"{text}; {finding.shrunk}" if finding.shrunk else text
 
 

@@ -5,7 +5,7 @@ Everything that a cell has to say is on the HTML page and under `--verbose`; her
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
 from rich.console import Console
@@ -40,8 +40,10 @@ COLUMN_LEAST = 16
 """The least width of a process's column, in characters; with less room, the steps go one below the other."""
 
 
-def show(console: Console, results: Results, *, verbose: bool = False) -> None:
-    """The tables, what did not hold, the count, and the findings."""
+def show(
+    console: Console, results: Results, *, verbose: bool = False, asked_for: Collection[str] = ()
+) -> None:
+    """The tables, what did not hold, the count, and the findings. `asked_for` are the faults that the user named."""
     found = findings(results)
     numbers = {place: finding.number for finding in reversed(found) for place in finding.cells}
     if _tables(console, results, numbers, verbose):
@@ -53,7 +55,7 @@ def show(console: Console, results: Results, *, verbose: bool = False) -> None:
     else:
         _documented(console, results)
     _exposed(console, results)
-    _left_out(console, results, verbose)
+    _left_out(console, results, verbose, asked_for)
     _count(console, results, found)
     _baseline(console, results)
     _repeated(console, results)
@@ -209,15 +211,22 @@ def _exposed(console: Console, results: Results) -> None:
         console.print(Text(f"◌ exposed: {reason} [{_listed(group)}]", style="yellow"))
 
 
-def _left_out(console: Console, results: Results, verbose: bool) -> None:
-    """Every `unknown` says why; most of the reasons for skipped cells are under `--verbose`. The figures are parts of
-    those in the count."""
-    nothing_ran = not any(_ran(result) for result in results.results)
+def _left_out(console: Console, results: Results, verbose: bool, asked_for: Collection[str]) -> None:
+    """Every `unknown` says why, and so does a target on which a fault that was asked for never ran; the other reasons
+    for skipped cells are under `--verbose`. The figures are parts of those in the count."""
+    ran = {key for result in results.results if _ran(result) for key in _asked_as(result)}
+    missed = {
+        (target, fault)
+        for result in results.results
+        for target, fault in _asked_as(result)
+        if fault in asked_for and (target, fault) not in ran
+    }
     statuses: tuple[Status, ...] = ("skipped", "unknown")
     for status in statuses:
         for reason, group in results.reasons(status).items():
             orders = any(result.scenario.workload == INTERLEAVINGS for result in group)
-            if verbose or nothing_ran or orders or status == "unknown" or _was_cut_short(reason):
+            missing = not ran or any(key in missed for result in group for key in _asked_as(result))
+            if verbose or missing or orders or status == "unknown" or _was_cut_short(reason):
                 every = results.counts[status]
                 part = f"{len(group)} of {every}" if len(group) < every else f"{every}"
                 console.print(
@@ -226,6 +235,12 @@ def _left_out(console: Console, results: Results, verbose: bool) -> None:
                     highlight=False,
                     markup=False,
                 )
+
+
+def _asked_as(result: Result) -> list[tuple[str, str]]:
+    """The target, and each way in which `--fault` names the cell's fault."""
+    scenario = result.scenario
+    return [(scenario.target, scenario.fault), (scenario.target, f"{scenario.fault}@{scenario.variant}")]
 
 
 def _was_cut_short(reason: str) -> bool:
@@ -353,10 +368,10 @@ def _losses(console: Console, results: Results) -> None:
         console.print(Text("\nLost as documented:", style="yellow"))
     for result in lost:
         verdict = result.verdict
-        back_s = verdict.loss_window_s
-        window = "" if back_s is None else f", back to {back_s:.2f} s before the fault"
         seen = ", ".join(f"{one.name} ({one.voice})" for one in verdict.anomalies)
-        text = f"  {result.scenario.title}: {verdict.account}, {seen}{window}. Promise: {verdict.promise}"
+        text = (
+            f"  {result.scenario.title}: {verdict.account}, {seen}{verdict.reach}. Promise: {verdict.promise}"
+        )
         console.print(text, highlight=False, markup=False)
 
 

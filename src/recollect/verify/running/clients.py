@@ -90,6 +90,8 @@ class Clients:
         self.given_up = 0
         """Operations whose caller gave up."""
         self._writers_wanted = self._readers_wanted = 0
+        self._one_process = False
+        """The target claims no more than that one process at a time has its data open."""
 
     # ---- who is there
 
@@ -143,13 +145,19 @@ class Clients:
             self._scenario.target, self._shown(), prepare=True, callers=self._callers
         )
         ready = self._workers.wait_ready(worker)
+        ready.settings = self._workers.settings(self._scenario.target, self._shown(), ready)
         self.abilities = frozenset(ready.abilities)
         self.is_async = ready.is_async
         return worker, ready
 
-    def begin(self, first: Worker, transcript: Transcript, *, writers: int, readers: int) -> None:
-        """Puts the first worker to work and starts the others."""
+    def begin(
+        self, first: Worker, transcript: Transcript, *, writers: int, readers: int, one_process: bool = False
+    ) -> None:
+        """Puts the first worker to work and starts the others; with `one_process`, only those that share its own."""
         self._transcript = transcript
+        self._one_process = one_process
+        if one_process:
+            writers, readers = min(writers, self._callers), 0
         self._writers_wanted, self._readers_wanted = writers, readers
         self._join(first, self._workload.plan, writer=True)
         self._admit_beside(first, writers - 1)
@@ -174,6 +182,7 @@ class Clients:
         self._start(self._writers_wanted - len(self.writers), self._workload.plan, writer=True)
 
     def start_others(self, spec: str, count: int) -> None:
+        self._refuse_another_process()
         before = len(self.writers)
         python = self._scenario.previous_python
         self._start(count, self._workload.plan, writer=True, spec=spec, python=python)
@@ -181,6 +190,7 @@ class Clients:
             raise RunStopped(f"the other release did not open: {self._notes.refusals[-1]}")
 
     def guest(self) -> Client:
+        self._refuse_another_process()
         guest = self.admit(self.launch(), lambda planner: _no_plan())
         guest.ended = True
         return guest
@@ -283,6 +293,17 @@ class Clients:
             told = f"close() took longer than {CLOSE_TIMEOUT_S:g} s in {late} client(s): killed"
             self._notes.hangs.append(told)
         self._at_work.clear()
+
+    def make_room(self) -> None:
+        """Before another process reads everything: if only one may have the data open, the others end first."""
+        if self._one_process:
+            self.leave()
+
+    def _refuse_another_process(self) -> None:
+        if self._one_process:
+            raise RunSkipped(
+                "it takes two processes at once, and the target claims one at a time (one_process)"
+            )
 
     def close(self) -> None:
         """The run is over."""

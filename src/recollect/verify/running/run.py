@@ -168,7 +168,9 @@ class Run:
             writers, readers = min(writers, wanted[0]), min(readers, wanted[1])
         if "single_writer" in traits or not self._workload.many_writers:
             writers = 1
-        self._clients.begin(first, transcript, writers=writers, readers=readers)
+        self._clients.begin(
+            first, transcript, writers=writers, readers=readers, one_process="one_process" in traits
+        )
         return transcript, driver
 
     def _note_policy(self, ready: pipe.Ready) -> None:
@@ -229,6 +231,7 @@ class Run:
             _await_recovery(transcript, driver, written)
         self._progress("reading")
         driver.settle()
+        self._clients.make_room()
         driver.read_everything(ends="last" in self._clients.abilities and not self._workload.unmarked)
         self._ask_the_engine(transcript)
         if transcript.kinds and (remark := left_out(self._clients.abilities, transcript.kinds)) is not None:

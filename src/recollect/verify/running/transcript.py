@@ -33,6 +33,7 @@ RETRIES_MAX = 3
 class _Sight:
     """What a client last saw of a session: enough for a cursor, a compare-and-set, or a rewrite."""
 
+    began: int
     event: int
     numbers: list[int]
     sequence: int | None
@@ -303,14 +304,15 @@ class Transcript:
     def _changeable(self, process: int, session: str) -> _Sight | None:
         """What this client saw of the session, if a change may be based on it.
 
-        What it saw before a fault may not: sequences that were lost may belong to other messages by now.
+        What it saw before a fault may not: sequences that were lost may belong to other messages by now. Nor may what
+        it asked for before, if the answer came just in time.
         """
         sight = self._seen.get((process, session))
         if sight is None or sight.position is None:
             return None
         if not sight.numbers and session_about(session) is None:
             return None
-        return sight if sight.event > self._history.disturbed else None
+        return sight if sight.began > self._history.disturbed else None
 
     def _begin_replace(self, process: int, intent: ReplaceAll) -> pipe.Request:
         session = intent.session
@@ -438,7 +440,7 @@ class Transcript:
         sight = self._seen.get((process, session))
         if sight is None or sight.sequence is None or not sight.numbers:
             return None, None
-        return (sight.sequence, sight.numbers[-1]) if sight.event > self._history.disturbed else (None, None)
+        return (sight.sequence, sight.numbers[-1]) if sight.began > self._history.disturbed else (None, None)
 
     def _end_read(self, process: int, session: str, reply: pipe.Elements) -> None:
         elements = self._elements(process, session, reply)
@@ -447,7 +449,9 @@ class Transcript:
         if ask.last is None and ask.after is None:
             numbers = [element.message for element in elements if element.message is not None]
             places = {} if reply.position is None else _places(elements)
-            self._seen[process, session] = _Sight(event, numbers, reply.sequence, reply.position, places)
+            self._seen[process, session] = _Sight(
+                self._began[process], event, numbers, reply.sequence, reply.position, places
+            )
             self._last_whole[session] = set(numbers)
 
     def _elements(self, process: int, session: str, reply: pipe.Elements) -> list[op.Element]:

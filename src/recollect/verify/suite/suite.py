@@ -182,7 +182,5 @@ def _loss(result: Result) -> str:
     verdict = result.verdict
     if verdict.status == "exposed":
         return f"exposed: {verdict.reason or 'no reason given'}"
-    window = (
-        "" if verdict.loss_window_s is None else f", back to {verdict.loss_window_s:.2f} s before the fault"
-    )
-    return f"{verdict.lost} of {verdict.acked} acknowledged messages lost{window}. Promise: {verdict.promise}"
+    told = f"{verdict.lost} of {verdict.acked} acknowledged messages lost{verdict.reach}"
+    return f"{told}. Promise: {verdict.promise}"

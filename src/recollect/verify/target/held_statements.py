@@ -48,17 +48,22 @@ def hold_statements(port: int) -> None:
         isolation_level: Any = "",
         check_same_thread: bool = True,
         factory: Any = sqlite3.Connection,
-        *more: Any,
+        cached_statements: int = 128,
+        uri: bool = False,
         **options: Any,
     ) -> Any:
+        options |= {  # by name: by place they are deprecated in Python 3.13
+            "detect_types": detect_types,
+            "isolation_level": isolation_level,
+            "check_same_thread": check_same_thread,
+            "cached_statements": cached_statements,
+            "uri": uri,
+        }
         if str(database) in ("", ":memory:"):
-            more = (detect_types, isolation_level, check_same_thread, factory, *more)
-            return _REAL(database, timeout, *more, **options)
+            return _REAL(database, timeout=timeout, factory=factory, **options)
         kind = _held_kind(_HeldDatabase, factory)
         real_s = BUSY_S if timeout > 0 else 0.0
-        made = _REAL(
-            database, real_s, detect_types, isolation_level, check_same_thread, kind, *more, **options
-        )
+        made = _REAL(database, timeout=real_s, factory=kind, **options)
         made._gate = _PlaceAtTheGate(port, timeout > 0)
         return made
 

@@ -115,6 +115,12 @@ class HoldTables(msgspec.Struct, tag="hold-tables"):
     until: float
 
 
+class WriteAndTell(msgspec.Struct, tag="write-and-tell"):
+    """Writes this to a new session, and tells what the connections that it takes are set to."""
+
+    said: Said
+
+
 class Close(msgspec.Struct, tag="close"):
     """Closes the store and ends the worker."""
 
@@ -132,7 +138,7 @@ Request = (
     | Watch
     | Close
 )
-Word = Request | GiveUp | HoldTables
+Word = Request | GiveUp | HoldTables | WriteAndTell
 """A request, or something that is sent ahead of one."""
 
 
@@ -167,6 +173,12 @@ class FoundBy(msgspec.Struct, tag="found"):
 
     listed: list[int]
     found: list[int]
+
+
+class ToldSettings(msgspec.Struct, tag="settings"):
+    """The real settings of the connections that a write took."""
+
+    settings: list[dict[str, str]]
 
 
 class Lines(msgspec.Struct, tag="lines"):
@@ -217,7 +229,7 @@ class AtLine(msgspec.Struct, tag="at-line"):
     line: str
 
 
-Reply = Elements | Acked | Parts | FoundBy | Lines | Failed | Ready | Broken | AtLine
+Reply = Elements | Acked | Parts | FoundBy | Lines | ToldSettings | Failed | Ready | Broken | AtLine
 
 encode = msgspec.msgpack.Encoder().encode
 decode_request = msgspec.msgpack.Decoder(Word).decode

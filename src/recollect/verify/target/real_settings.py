@@ -2,8 +2,10 @@
 
 `synchronous` belongs to a SQLite connection, `synchronous_commit` to a PostgreSQL session: neither a file nor a server
 can say what a store uses. So the connections that a store makes while it is opened are remembered and asked once it is
-open; one that it closes before is asked as it closes. A connection that cannot be asked (it belongs to another thread,
-or its driver is not known here) says nothing, and the store is judged by its cell's policy.
+open; one that it closes before is asked as it closes. A store on SQLite that connects only when it is called writes one
+message to a `scratch` file, in a process of its own, and is asked then (`Workers.settings`). A connection that belongs
+to another thread is asked there, after each statement. One that cannot be asked (its driver is not known here) says
+nothing, and the store is judged by its cell's policy.
 """
 
 from __future__ import annotations
@@ -12,7 +14,9 @@ import contextlib
 import gc
 import sqlite3
 import sys
+import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from weakref import WeakSet
@@ -25,6 +29,8 @@ _SYNCHRONOUS = "synchronous_commit"
 _open: WeakSet[_NotedConnection] = WeakSet()
 _closed: list[tuple[str, Settings]] = []
 CLOSED_MAX = 20
+_WRITE_VERSION, _LOG = 18, b"\2"
+"""Where a file's header says how it is written, and what it says if there is a write-ahead log."""
 
 
 class _NotedConnection(sqlite3.Connection):
@@ -32,8 +38,24 @@ class _NotedConnection(sqlite3.Connection):
 
     def __init__(self, database: Any, *args: Any, **options: Any) -> None:
         super().__init__(database, *args, **options)
+        self.told: tuple[str, Settings] | None = None
+        """What it said last in its own thread, which is not ours."""
         if "mode=ro" not in str(database):
             _open.add(self)
+
+    def execute(self, *args: Any) -> sqlite3.Cursor:
+        cursor = super().execute(*args)
+        self._note()
+        return cursor
+
+    def commit(self) -> None:
+        super().commit()
+        self._note()
+
+    def _note(self) -> None:
+        if threading.current_thread() is not threading.main_thread() and self in _open:
+            with contextlib.suppress(sqlite3.Error):
+                self.told = _asked(self)
 
     def close(self) -> None:
         if self in _open:
@@ -61,6 +83,25 @@ def remembering() -> Iterator[None]:
         sqlite3.connect = sqlite3.dbapi2.connect = original
         _open.clear()  # from now on they close like any other
         _closed.clear()
+
+
+def scratch(endpoint: Endpoint, folder: Path) -> Endpoint | None:
+    """A new file in the folder with the journal mode of the endpoint's; None where there is no such file."""
+    if endpoint.engine != "sqlite" or endpoint.path is None:
+        return None
+    file = folder / endpoint.path.name
+    with contextlib.closing(sqlite3.connect(file)) as new:
+        new.execute(f"PRAGMA journal_mode={'wal' if _has_log(endpoint.path) else 'delete'}")
+    return replace(endpoint, path=file, url=f"sqlite:///{file}")
+
+
+def _has_log(file: Path) -> bool:
+    """Whether its header says so; a connection would leave files beside it that no recording explains."""
+    try:
+        with file.open("rb") as opened:
+            return opened.read(_WRITE_VERSION + 1)[_WRITE_VERSION:] == _LOG
+    except FileNotFoundError:
+        return False
 
 
 def _asked(connection: sqlite3.Connection) -> tuple[str, Settings]:
@@ -95,8 +136,10 @@ async def _of_sqlite(endpoint: Endpoint) -> list[Settings]:
         return []
     told = []
     for connection in list(_open):
-        with contextlib.suppress(sqlite3.Error):
+        try:
             told.append(_asked(connection))
+        except sqlite3.Error:
+            told += [] if connection.told is None else [connection.told]
     return _to(endpoint.path, told) or _to(endpoint.path, _closed)
 
 

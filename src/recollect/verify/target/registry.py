@@ -6,8 +6,10 @@ targets. Reading the rows imports none of the libraries that they are about.
 """
 
 import logging
+from collections.abc import Mapping
 from functools import cache
-from importlib.metadata import PackageNotFoundError, entry_points, version
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
+from typing import Annotated
 
 import msgspec
 
@@ -40,7 +42,7 @@ class NamedTarget(msgspec.Struct, frozen=True):
     """``package.module:factory``, as on the command line."""
     engine: str
     """With a version only if it needs that one: ``postgres@18``."""
-    requires: tuple[str, ...]
+    requires: Annotated[tuple[str, ...], msgspec.Meta(min_length=1)]
     """For pip, with the versions it was tried with; the first is the store's own distribution."""
     traits: tuple[str, ...] = ()
     """What the store, used as its framework uses it, does not claim; see `TRAITS` of `target`."""
@@ -100,18 +102,46 @@ def _version_of(requirement: str) -> str | None:
 
 @cache
 def named_targets() -> dict[str, NamedTarget]:
-    """All names, sorted; an entry point that cannot be loaded is left out, with a warning."""
+    """All names, sorted. What cannot be used is left out, with a warning: somebody's broken plugin must not break every
+    command. Of two rows with one name, ours counts, or else that of the first entry point."""
     found: dict[str, NamedTarget] = {}
-    for entry in sorted(entry_points(group=GROUP), key=lambda one: one.name):
-        try:
-            rows = entry.load()
-        except Exception as error:  # somebody's broken plugin must not break every command
-            log.warning(
-                "the targets of %s cannot be loaded: %s: %s", entry.value, type(error).__name__, error
-            )
-            continue
-        found.update({name: row for name, row in rows.items() if isinstance(row, NamedTarget)})
+    for entry in sorted(entry_points(group=GROUP), key=lambda one: (not _is_ours(one), one.name)):
+        for name, row in _rows_of(entry).items():
+            wrong = "the name is taken" if name in found or name in BUILT_IN else _wrong_in(name, row)
+            if wrong:
+                log.warning("target %r of %s is left out: %s", name, entry.value, wrong)
+            else:
+                found[name] = row
     return dict(sorted(found.items()))
+
+
+def _is_ours(entry: EntryPoint) -> bool:
+    return entry.value.startswith("recollect.")
+
+
+def _rows_of(entry: EntryPoint) -> "Mapping[str, NamedTarget]":
+    """As they are there: not checked yet."""
+    try:
+        rows = entry.load()
+        if not isinstance(rows, Mapping):
+            raise TypeError(f"a dictionary of names and NamedTargets is expected, not {type(rows).__name__}")
+    except Exception as error:
+        log.warning("the targets of %s cannot be loaded: %s: %s", entry.value, type(error).__name__, error)
+        return {}
+    return rows
+
+
+def _wrong_in(name: object, row: object) -> str:
+    """What keeps it from being used; empty if nothing does."""
+    if not isinstance(name, str) or not name or ":" in name:
+        return "a name is text without a colon"
+    if not isinstance(row, NamedTarget):
+        return f"a NamedTarget is expected, not {type(row).__name__}"
+    try:
+        msgspec.convert(msgspec.structs.asdict(row), NamedTarget)
+    except msgspec.ValidationError as error:
+        return str(error)
+    return ""
 
 
 def address_of(spec: str) -> str:

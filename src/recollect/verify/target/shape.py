@@ -12,7 +12,6 @@ import collections.abc
 import inspect
 import types
 import typing
-from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -39,7 +38,7 @@ class Shape(NamedTuple):
     whole_list: bool
     batches: bool
     origin: str
-    drive: Callable[[Any], Driven] | None = None
+    drive: type[Driven] | None = None
     """Makes what is driven instead of the store, with `append` and `history`."""
     write_takes: int | None = None
     """How many arguments a write is called with; None means the session, unless there is a store for each, and the
@@ -63,6 +62,15 @@ class Shape(NamedTuple):
         """The first of the reads that the store has."""
         return next((name for name in self.reads if _has(store, name)), None)
 
+    def call_of(self, method: str) -> str:
+        """How it would be called."""
+        if self.drive is not None:
+            return f"in {self.origin}"
+        arguments = [] if self.per_session else ["session"]
+        if method == self.write:
+            arguments.append("messages" if self.batches else "message")
+        return f"{method}({', '.join(arguments)})"
+
     def misfits(self, store: Any) -> list[str]:
         """The methods that do not take what they would be called with."""
         read = self.read_of(store)
@@ -71,7 +79,8 @@ class Shape(NamedTuple):
         read_takes = int(not self.per_session) if self.read_takes is None else self.read_takes
         keyed = not self.per_session and self.drive is None
         found = []
-        if not _takes(store, self.write, write_takes, keyed=keyed):
+        takes = _takes(store, self.write, write_takes, keyed=keyed)
+        if not takes or (self.drive is not None and not self.drive.knows(store)):
             found.append(self.write)
         if not _takes(store, read, read_takes, keyed=keyed):
             found.append(read)
@@ -118,20 +127,49 @@ def shape_of(store: Any, spec: str, per_session: bool) -> Shape:
     raise BadTarget(f"target {spec!r}: {type(store).__name__} has no known shape. {_why(store, per_session)}")
 
 
+OTHERWISE = (
+    "Write append(session, messages) and history(session) around any other store: docs/write-a-target.md"
+)
+
+
 def _why(store: Any, per_session: bool) -> str:
-    """What was found and what is known, and what is wrong with methods that have the right names."""
-    found = [name for name in dir(store) if not name.startswith("_") and callable(getattr(store, name, None))]
+    """What is wrong with methods that have the right names, or else what was found and what is known."""
+    given, other = "factory(endpoint)", "factory(endpoint, session)"
+    if per_session:
+        given, other = other, given
+    for shape in SHAPES:
+        if shape.fits(store, not per_session):
+            return f"It was made by {given}, and {shape.name} is known of {other}"
     near = {
-        name: f"{name}{inspect.signature(getattr(store, name))} does not take what {shape.origin} take"
-        for shape in SHAPES
+        name: f"{name}{_signature(store, name)} cannot be called as {shape.call_of(name)}"
+        for shape in reversed(SHAPES)  # of two shapes with these names, the first is the more usual one
         if shape.named_by(store, per_session)
         for name in shape.misfits(store)
     }
-    shapes = "; ".join(f"{shape.write} with {' or '.join(shape.reads)} ({shape.origin})" for shape in SHAPES)
-    kind = "factory(endpoint, session)" if per_session else "factory(endpoint)"
-    other = "without" if per_session else "with"
-    parts = [f"Found: {', '.join(found[:12]) or 'no methods'}", *near.values(), f"Known shapes: {shapes}"]
-    return f"{'. '.join(parts)}. It was made by {kind}; some shapes are made {other} a session argument."
+    if near:
+        return f"{'; '.join(near.values())}. {OTHERWISE}"
+    found = [name for name in dir(store) if not name.startswith("_") and _is_method(store, name)]
+    return (
+        f"It has {', '.join(found[:12]) or 'no methods'}. Known of {given}: {_names(per_session)}; of {other}: "
+        f"{_names(not per_session)}. {OTHERWISE}"
+    )
+
+
+def _names(per_session: bool) -> str:
+    names = (shape.name.partition(" of ")[0] for shape in SHAPES if shape.per_session == per_session)
+    return ", ".join(dict.fromkeys(names))
+
+
+def _is_method(store: Any, name: str) -> bool:
+    """Asks the class, because a property can do anything when it is asked for."""
+    of_class = inspect.getattr_static(type(store), name, None)
+    return not isinstance(of_class, property) and callable(getattr(store, name, None))
+
+
+def _signature(store: Any, name: str) -> str:
+    return (
+        str(inspect.signature(getattr(store, name))) if _is_method(store, name) else ", which is no method,"
+    )
 
 
 # ---- what a method takes

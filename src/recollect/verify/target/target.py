@@ -29,7 +29,7 @@ from recollect.verify.target.registry import BUILT_IN, address_of, row_of
 from recollect.verify.target.returned import is_loss_marker
 from recollect.verify.target.shape import BadTarget, Shape, shape_of
 
-TRAITS = ("single_writer", "no_batches", "at_least_once", "ordered_by_clock")
+TRAITS = ("single_writer", "one_process", "no_batches", "at_least_once", "ordered_by_clock")
 KEEPS_LAST = "keeps_last="
 """Prefix of the trait that declares a window; the number of messages follows."""
 

@@ -144,6 +144,8 @@ class _Responder:
             elif isinstance(request, pipe.HoldTables):
                 neighbour = (self._endpoint.path, request.until)
                 threading.Thread(target=hold_tables, args=neighbour, daemon=True).start()
+            elif isinstance(request, pipe.WriteAndTell):
+                self._send(pipe.ToldSettings(await self._settings_when_writing(target, request.said)))
             else:
                 self._send(await self._answer(target, request))
 
@@ -172,6 +174,13 @@ class _Responder:
                 await result
         await target.open()
         return target
+
+    async def _settings_when_writing(self, target: Target, said: pipe.Said) -> list[real_settings.Settings]:
+        write = pipe.Save if target.shape.whole_list else pipe.AppendMessages
+        with real_settings.remembering():
+            with contextlib.suppress(Exception):  # the run itself will tell
+                await perform(target, write(PROBE.session, [said]))
+            return await real_settings.read_back(self._endpoint)
 
     async def _answer(self, target: Target, request: pipe.Request) -> pipe.Reply:
         writing = isinstance(request, WRITING)

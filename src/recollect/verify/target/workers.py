@@ -9,6 +9,7 @@ import os
 import selectors
 import signal
 import sys
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from multiprocessing import resource_tracker
@@ -27,6 +28,8 @@ from recollect.verify.host import folder, interrupts, processes
 from recollect.verify.host.busy import patient_s
 from recollect.verify.target import other_python, pipe, warm_imports
 from recollect.verify.target.login import environment_for
+from recollect.verify.target.marked_text import mark
+from recollect.verify.target.real_settings import scratch
 from recollect.verify.target.worker import main as work
 
 PRELOAD = ("recollect.verify.target.worker", "recollect.verify.builtin")
@@ -191,6 +194,28 @@ class Workers:
         worker = self._started(spec, process, ours)
         worker.beside = [self._started(spec, process, own) for own, _ in beside]
         return worker
+
+    def settings(self, spec: str, endpoint: Endpoint, ready: pipe.Ready) -> list[dict[str, str]]:
+        """What the target's connections are set to; a target that connects only when it is called is asked on a
+        scratch file, by a process that ends then."""
+        if ready.settings:
+            return ready.settings
+        with tempfile.TemporaryDirectory(prefix="settings-", dir=folder.current()) as place:
+            if (apart := scratch(endpoint, Path(place))) is None:
+                return []
+            others = Workers(self._log)  # so that the run's own processes are numbered as without it
+            try:
+                worker, _ = others.start(spec, apart, prepare=True)
+            except TargetBroken:
+                return []
+            try:
+                worker.send(pipe.WriteAndTell(pipe.Said(0, mark(0, "is anybody there?"))))
+                told = worker.receive() if worker.readable(patient_s(START_TIMEOUT_S)) else None
+            except WorkerDied:
+                told = None
+            finally:
+                others.kill(worker)
+            return told.settings if isinstance(told, pipe.ToldSettings) else []
 
     def launch_under(self, python: str, spec: str, endpoint: Endpoint) -> Worker:
         """The same under another interpreter, which has the other release installed."""

