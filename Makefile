@@ -29,7 +29,7 @@ verify: setup
 
 # Real engines, real races: on a busy machine a planted race can be missed. What fails gets a second try, and is listed
 # as RERUN: a name that comes back there is a test to mend.
-TEST := -m pytest -n 6 --dist loadgroup --reruns 1 -raR --durations 25
+TEST := -m pytest -n 8 --dist loadgroup --reruns 1 -raR --durations 25
 
 test: setup adapters engines
 	$(BIN)/python $(TEST)
@@ -46,6 +46,7 @@ lint: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tools.actionlint
 
 # Of the library and of the judgement, by the tests that are theirs; processes that they start count too.
 COVERED := tests/audit tests/chat tests/checkers tests/contract tests/doctor tests/message tests/recall tests/stores tests/telemetry tests/watch tests/test_batching.py tests/test_opening.py

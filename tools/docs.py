@@ -5,6 +5,7 @@ with the links between the two changed; links to folders of the repository becom
 theme would fetch is ours instead: a reader needs no network.
 """
 
+import os
 import re
 import shutil
 import subprocess
@@ -91,9 +92,13 @@ def main() -> int:
         print(f"not in the menu: {', '.join(missing)}; add them to nav in mkdocs.yml", file=sys.stderr)
         return 1
     stage(SOURCE)
-    done = subprocess.run([sys.executable, "-m", "mkdocs", "build", "--quiet"], cwd=PROJECT, check=False)
+    quiet = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}  # the theme advertises its successor at every build
+    done = subprocess.run(
+        [sys.executable, "-m", "mkdocs", "build", "--quiet"], cwd=PROJECT, env=quiet, check=False
+    )
     if done.returncode == 0:
         make_local(SITE)
+        (SITE / "404.html").unlink()  # its style and its links are right only at the root of a host
         print(SITE / "index.html")
     return done.returncode
 

@@ -51,6 +51,7 @@ MODULES = (
     "gathering",
     "retention",
     "removals",
+    "half_changes",
     "losses",
     "culprits",
     "lateness",

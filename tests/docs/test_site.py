@@ -45,6 +45,13 @@ def test_links_between_the_root_and_docs_are_changed() -> None:
     assert docs.rewritten(text, page) == "[a](../index.md#x) [b](../library.md) c [d](https://x.org)"
 
 
+def test_a_hash_at_the_start_of_a_line_is_a_heading_on_purpose() -> None:
+    """mkdocs makes a heading of `#2665` too, where other readers of Markdown do not."""
+    for page in docs.pages():
+        prose = re.sub(r"^ *```.*?^ *```", "", (PROJECT / page).read_text(), flags=re.MULTILINE | re.DOTALL)
+        assert not re.findall(r"^#+[^# \n].*", prose, re.MULTILINE), page
+
+
 def test_no_page_fetches_a_script(tmp_path: Path) -> None:
     (tmp_path / "stores").mkdir()
     for place, address in (
@@ -64,3 +71,18 @@ def test_the_page_of_losses_is_what_was_measured(monkeypatch: pytest.MonkeyPatch
     kept = json.loads(losses.RESULTS.read_text())
     assert losses.PAGE.read_text() == losses.page(kept), "run python bench/losses.py --page"
     assert not re.search(r"\| (unknown|skipped)", losses.page(kept))
+
+
+@pytest.mark.parametrize(
+    ("figures", "short"),
+    [
+        ("0 of 276", "nothing"),
+        ("203 of 203 (silent-reset)", "everything"),
+        ("28 of 351 (lost-tail, 0.9 s)", "28 of 351"),
+        ("14 of 54 (lost-tail, 0.1 s) **violated**", "**14 of 54, violated**"),
+        ("refuses-to-start", "refuses-to-start"),
+    ],
+)
+def test_a_loss_at_a_glance(monkeypatch: pytest.MonkeyPatch, figures: str, short: str) -> None:
+    monkeypatch.syspath_prepend(PROJECT / "bench")
+    assert importlib.import_module("losses").shortly(figures) == short

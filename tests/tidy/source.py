@@ -7,8 +7,10 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 PROJECT = Path(__file__).parent.parent.parent
 PACKAGE = PROJECT / "src" / "recollect"
@@ -34,25 +36,64 @@ def python_files(*tops: str) -> list[Path]:
     return [p for p in tracked() if p.suffix == ".py" and any(p.is_relative_to(root) for root in roots)]
 
 
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """A function or a class."""
+
+    name: str
+    line: int
+    lines: int
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What the tests want to know of a file: its tree is not kept, and a million nodes less slow down the collector."""
+
+    docstring: str
+    functions: tuple[Definition, ...]
+    classes: tuple[Definition, ...]
+    top_classes: tuple[Definition, ...]
+    names: tuple[tuple[str, int], ...]
+    """At the top of the module, and methods of its classes, with their lines."""
+
+
 @cache
-def tree(path: Path) -> ast.Module:
-    return ast.parse(path.read_text(encoding="utf-8"))
+def outline(path: Path) -> Outline:
+    module = ast.parse(path.read_text(encoding="utf-8"))
+    defined = list(_defined_in(module.body))
+    return Outline(
+        docstring=ast.get_docstring(module) or "",
+        functions=tuple(_definition(node) for node in defined if not isinstance(node, ast.ClassDef)),
+        classes=tuple(_definition(node) for node in defined if isinstance(node, ast.ClassDef)),
+        top_classes=tuple(_definition(node) for node in module.body if isinstance(node, ast.ClassDef)),
+        names=tuple(_names(module)),
+    )
 
 
-def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree(path)):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+def _defined_in(statements: list[Any]) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]:
+    """At any depth. Only statements have them, and most nodes belong to expressions."""
+    for node in statements:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node
+        for block in ("body", "orelse", "finalbody", "handlers", "cases"):
+            inner = getattr(node, block, None)
+            if isinstance(inner, list):
+                yield from _defined_in(inner)
 
 
-def classes(path: Path) -> Iterator[ast.ClassDef]:
-    for node in ast.walk(tree(path)):
+def _definition(node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) -> Definition:
+    return Definition(node.name, node.lineno, (node.end_lineno or node.lineno) - node.lineno + 1)
+
+
+def _names(module: ast.Module) -> Iterator[tuple[str, int]]:
+    for node in module.body:
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            yield node.name, node.lineno
         if isinstance(node, ast.ClassDef):
-            yield node
-
-
-def lines(node: ast.stmt) -> int:
-    return (node.end_lineno or node.lineno) - node.lineno + 1
+            methods = [m for m in node.body if isinstance(m, ast.FunctionDef | ast.AsyncFunctionDef)]
+            yield from ((m.name, m.lineno) for m in methods)
+        if isinstance(node, ast.Assign):
+            yield from ((t.id, node.lineno) for t in node.targets if isinstance(t, ast.Name))
 
 
 def shown(path: Path) -> str:
