@@ -5,7 +5,7 @@
 Each pair gets short slices in turn, in alternating order, and a ratio compares two slices of one round: above 1 ours
 is faster. Reported are the median of the rounds' ratios and their spread. `cpu` is the same ratio of processor time in
 this process: on a busy machine it says more than the clock does, but it leaves out what the engine does. What is read
-is a conversation of a hundred messages that nobody adds to: otherwise who is faster at appending has more to read. The
+is a conversation of a hundred appends that nobody adds to: otherwise who is faster at appending has more to read. The
 last lines are a LangGraph thread of a thousand steps: how long a step takes at its end, beside how long it took at its
 beginning. Nothing here fails on a number.
 
@@ -15,7 +15,15 @@ Its history on Redis holds back our drivers, so that pair is for the environment
 
     .venv-named/bin/python bench/adapters.py agent-framework.redis
 
-Pydantic AI has a store in memory and no other. Beside that one ours pays for the disk.
+Pydantic AI has a store in memory and no other. Beside that one ours pays for the disk, so its append says what a disk
+costs and compares nothing.
+
+What is appended is what the framework appends: one item to a session of the Agents SDK, one event to ADK, a checkpoint
+to LangGraph, a message to Agent Framework's history, and a question with its answer to LangChain's, which gets both at
+the end of a run. LangChain's own history on Redis sends each message by itself, as a bare push that nobody can tell
+from its retry.
+
+The results are kept in one file: a run of a few pairs replaces those and leaves the others as they were.
 """
 
 import argparse
@@ -30,7 +38,7 @@ import uuid
 import warnings
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -88,6 +96,8 @@ class Line:
     read: Spread
     append_cpu: Spread
     read_cpu: Spread
+    load: float = field(init=False, default_factory=lambda: os.getloadavg()[0])
+    """Of the machine, when it was measured."""
 
 
 # ---- the pairs
@@ -168,10 +178,10 @@ async def their_adk_postgres(place: Place) -> Conversation:
 
 
 async def _langchain(history: Any) -> Conversation:
-    from langchain_core.messages import HumanMessage
+    from langchain_core.messages import AIMessage, HumanMessage
 
     async def append() -> object:
-        return history.add_messages([HumanMessage(content=TEXT)])
+        return history.add_messages([HumanMessage(content=TEXT), AIMessage(content=TEXT)])
 
     async def read() -> object:
         return history.messages
@@ -420,10 +430,18 @@ async def _run(names: list[str], rounds: int, slice_s: float) -> dict[str, Any]:
             f"langgraph.{engine}: a step at the end of {STEPS:,}: {_shown(threads[engine])} of one at the beginning"
         )
     return {
-        "load": os.getloadavg()[0],
-        "lines": [asdict(line) for line in lines],
+        "lines": {line.name: asdict(line) for line in lines},
         "long_thread": {engine: spread._asdict() for engine, spread in threads.items()},
     }
+
+
+def _kept(path: Path, report: dict[str, Any]) -> dict[str, Any]:
+    """The results of earlier runs, with those of this one in their places."""
+    earlier = json.loads(path.read_text()) if path.exists() else {}
+    whole = {part: {**earlier.get(part, {}), **report[part]} for part in report}
+    order = list(PAIRS)
+    whole["lines"] = dict(sorted(whole["lines"].items(), key=lambda line: order.index(line[0])))
+    return whole
 
 
 def _shown(spread: Spread) -> str:
@@ -441,7 +459,7 @@ def main() -> None:
     # Short ones: the disk and the other processes of a machine change from one moment to the next.
     rounds, slice_s = (10, 0.05) if given.quick else (40, 0.1)
     report = asyncio.run(_run(given.name or list(PAIRS), rounds, slice_s))
-    given.output.write_text(json.dumps(report, indent=1) + "\n")
+    given.output.write_text(json.dumps(_kept(given.output, report), indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -50,9 +50,9 @@ def _copy_in_sqlite(path: Path, numbers: range, expired_part: int) -> None:
                 )
                 seal(connection, made)
                 connection.execute(
-                    "INSERT INTO recollect_messages SELECT (?1 << 32) + (place & 4294967295), record, written "
-                    "FROM recollect_messages WHERE place BETWEEN ?2 << 32 AND (?2 << 32) + 4294967295",
-                    (made, source),
+                    "INSERT INTO recollect_messages SELECT (:made << 32) + (place & 4294967295), record, written "
+                    "FROM recollect_messages WHERE place BETWEEN :source << 32 AND (:source << 32) + 4294967295",
+                    {"made": made, "source": source},
                 )
             connection.execute("COMMIT")
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -91,7 +92,7 @@ def groups() -> Iterator[Row]:
         ("redis-cluster", "Redis Cluster", OF_CLUSTER),
         ("redis-sentinel", "Redis Sentinel", OF_SENTINEL),
     ):
-        for policy in ("none", "aof-everysec"):
+        for policy in ("none", "min-replicas-lag-10", "min-replicas-lag-1", "aof-everysec"):
             yield Row(f"{name} `{policy}`", on(engine, policy, "redis"), faults, several=True)
     for engine, name, count, faults in (
         ("redis-cluster", "Redis Cluster", 1, OF_CLUSTER),
@@ -176,7 +177,8 @@ def told(cell: dict[str, Any] | None) -> str:
     if cell["status"] == "documented-loss" and not {one["name"] for one in cell["anomalies"]} - SEEN:
         each = ", ".join(f"{one['count']} × {one['name']}" for one in cell["anomalies"])
         return f"0 of {cell['acked']}; seen for a while, and never acknowledged: {each}"
-    window = f", {cell['loss_window_s']:.1f} s" if cell["loss_window_s"] and "reset" not in names else ""
+    window_s = cell["loss_window_s"] or cell.get("loss_after_s")
+    window = f", {window_s:.1f} s" if window_s and "reset" not in names else ""
     mark = "" if cell["status"] == "documented-loss" else " **violated**"
     affected = cell["lost"] or cell["anomalies"][0]["count"]
     return f"{affected} of {cell['acked']} ({names}{window}){mark}"
@@ -195,16 +197,42 @@ depends on its speed, whether any can be lost does not.
 - `slow-fsync` holds fsync back and then kills. `power-loss` also takes away everything that was never synced; see
   [power loss](power-loss.md).
 - The faults of several servers, from `node-kill` on, are in [engines](engines.md). `replicas=1` and `replicas=2`: the
-  store waits for so many copies before it acknowledges.
+  store waits for so many copies before it acknowledges. `min-replicas-lag-10` and `min-replicas-lag-1`: without
+  persistence, but a primary that has heard of no replica for so many seconds takes no writes.
+- The seconds behind a loss: how far it reaches back from the fault; where a server went on that did not count any
+  more, for how long after the fault.
 
 A loss that the documentation allows is one that you chose with the setting; **violated** is one that it does not allow.
 
 """
 
 
+def overview(kept: dict[str, dict[str, Any]]) -> str:
+    """The settings of single servers in one table, each with a link to its figures."""
+    lines = [f"| | {' | '.join(f'`{fault}`' for fault in FAULTS)} |\n", "|---" * (len(FAULTS) + 1), "|\n"]
+    for name, row in kept.items():
+        if set(row["cells"]) <= set(FAULTS):
+            anchor = re.sub(r"[^\w -]", "", name.lower()).replace(" ", "-")
+            cells = [shortly(row["cells"].get(fault, {"told": "–"})["told"]) for fault in FAULTS]
+            lines.append(f"| [{name}](#{anchor}) | {' | '.join(cells)} |\n")
+    return "## One server, at a glance\n\n" + "".join(lines) + "\n"
+
+
+def shortly(figures: str) -> str:
+    """`nothing`, `everything` or a share, of what was told about a cell."""
+    found = re.match(r"(\d+) of (\d+)", figures)
+    if found is None:
+        return figures
+    lost, acknowledged = int(found[1]), int(found[2])
+    if not lost:
+        return "nothing"
+    share = "everything" if lost == acknowledged else found[0]
+    return f"**{share}, violated**" if "**violated**" in figures else share
+
+
 def page(kept: dict[str, dict[str, Any]]) -> str:
     """The page, from the figures of all rows."""
-    parts = [HEAD]
+    parts = [HEAD, overview(kept)]
     for name, row in kept.items():
         parts += [f"## {name}\n\n", "| fault | lost | what its documentation says |\n|---|---|---|\n"]
         for fault in sorted(row["cells"], key=lambda one: FAULTS.index(one) if one in FAULTS else 99):

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from contenders.apart import OursApart
-from contenders.contender import CLIENTS_MAX, Contender
+from contenders.contender import CLIENTS_MANY, CLIENTS_MAX, Contender
 from contenders.ours import Ours
 
 SMALL, LARGE = 1_000, 100_000
@@ -34,9 +34,12 @@ class Column:
 APPEND = Column("append", "append, 1 client", 0.2)
 APPEND_EIGHT = Column("append_8", "append, 8 clients, 8 sessions", 0.4, CLIENTS_MAX)
 APPEND_SHARED = Column("append_8_one_session", "append, 8 clients, 1 session", 0.3, CLIENTS_MAX, True)
+APPEND_MANY = Column("append_64", "append, 64 clients, 64 sessions", 0.4, CLIENTS_MANY)
 READ_SMALL = Column("read", f"last 100 of {SMALL:,}", 0.1, read_size=SMALL)
 READ_LARGE = Column("read_large", f"last 100 of {LARGE:,}", 0.1, read_size=LARGE)
-COLUMNS = (APPEND, APPEND_EIGHT, APPEND_SHARED, READ_SMALL, READ_LARGE)
+APPENDING = (APPEND, APPEND_EIGHT, APPEND_SHARED, APPEND_MANY)
+READING = (READ_SMALL, READ_LARGE)
+COLUMNS = (*APPENDING, *READING)
 
 
 @dataclass(frozen=True)
@@ -98,7 +101,7 @@ async def measure(contenders: Sequence[Contender], effort: Effort, say: Callable
     filled = await _fill(contenders, effort, rates, say)
     gc.collect()
     gc.freeze()
-    for column in (APPEND, APPEND_EIGHT, APPEND_SHARED):
+    for column in APPENDING:
         say(column.title)
         for number in range(-1, effort.rounds):
             for contender in _taking_part(contenders, effort, number):
@@ -111,7 +114,7 @@ async def measure(contenders: Sequence[Contender], effort: Effort, say: Callable
     say("reading")
     for number in range(-1, effort.rounds):
         for contender in _taking_part(contenders, effort, number):
-            for column in (READ_SMALL, READ_LARGE):
+            for column in READING:
                 session = filled.get((contender.name, column.key))
                 if session is None or (column is READ_LARGE and _spared(contender, effort, number)):
                     continue
@@ -164,9 +167,9 @@ async def _fill(
 ) -> dict[tuple[str, str], str]:
     filled: dict[tuple[str, str], str] = {}
     for contender in contenders:
-        if 1 not in contender.append_clients:
+        if not contender.reads:
             continue
-        for column in (READ_SMALL, READ_LARGE):
+        for column in READING:
             assert column.read_size is not None
             if column is READ_LARGE and not _reads_large(contender, effort):
                 continue

@@ -18,6 +18,8 @@ from recollect import Message
 from recollect.message import encode
 
 CLIENTS_MAX = 8
+CLIENTS_MANY = 64
+"""Only for our stores and the raw drivers: not every peer can have as many connections."""
 READ_LAST = 100
 FILL_CHUNK = 1_000
 
@@ -59,6 +61,7 @@ class Contender(ABC):
     shares_sessions: bool = True
     """Whether several clients may append to one session at all."""
     append_clients: frozenset[int] = frozenset({1, CLIENTS_MAX})
+    reads: bool = True
     reads_large: bool = True
     """Whether it takes part in reading from the large session, which has to be filled first."""
 

@@ -3,12 +3,22 @@
 import os
 from functools import partial
 
-from contenders.contender import FILL_CHUNK, MESSAGE, READ_LAST, AsyncContender, AsyncRead, AsyncStep
+from contenders.contender import (
+    CLIENTS_MANY,
+    CLIENTS_MAX,
+    FILL_CHUNK,
+    MESSAGE,
+    READ_LAST,
+    AsyncContender,
+    AsyncRead,
+    AsyncStep,
+)
 from recollect import Store, open_store
 
 
 class Ours(AsyncContender):
     name = "recollect"
+    append_clients = frozenset({1, CLIENTS_MAX, CLIENTS_MANY})
     _store: Store
 
     async def open(self) -> None:
@@ -41,6 +51,7 @@ class OursObserved(Ours):
     """The same with the SDK of OpenTelemetry, whose spans and metrics go nowhere."""
 
     name = "recollect, observed"
+    append_clients = frozenset({1, CLIENTS_MAX})
 
     async def _opened(self, url: str) -> Store:
         from opentelemetry import metrics, trace

@@ -1,14 +1,16 @@
 """The drivers themselves: the record's bytes in, the records' bytes out, and nothing more."""
 
+import json
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Sequence, Sized
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import asyncpg
 import redis.asyncio
 
 from contenders.contender import (
+    CLIENTS_MANY,
     CLIENTS_MAX,
     FILL_CHUNK,
     READ_LAST,
@@ -23,17 +25,20 @@ from contenders.contender import (
 )
 
 RAW = "raw driver"
+RAW_DECODING = "raw driver, json.loads of each record"
+"""What a reader of messages does at least. The raw driver itself returns bytes."""
 
 
 class RawRedis(AsyncContender):
     name = RAW
     note = "redis-py asyncio: RPUSH; LRANGE -100 -1"
+    append_clients = frozenset({1, CLIENTS_MAX, CLIENTS_MANY})
     _clients: list[redis.asyncio.Redis]
 
     async def open(self) -> None:
         self._clients = [
             redis.asyncio.Redis.from_url(self.place.url, single_connection_client=True)
-            for _ in range(CLIENTS_MAX)
+            for _ in range(max(self.append_clients, default=1))
         ]
 
     async def close(self) -> None:
@@ -51,15 +56,32 @@ class RawRedis(AsyncContender):
         return partial(self._clients[0].lrange, f"raw:{session}", -READ_LAST, -1)
 
 
+class RawRedisDecoding(RawRedis):
+    name = RAW_DECODING
+    note = "the same, only to read"
+    append_clients = frozenset()
+
+    async def reader(self, session: str) -> AsyncRead:
+        fetch = await super().reader(session)
+
+        async def read() -> Sized:
+            return [json.loads(record) for record in cast(list[bytes], await fetch())]
+
+        return read
+
+
 class RawPostgres(AsyncContender):
     name = RAW
     note = "asyncpg: one INSERT, prepared; SELECT … ORDER BY sequence DESC LIMIT 100"
+    append_clients = frozenset({1, CLIENTS_MAX, CLIENTS_MANY})
     _connections: list[Any]
 
     async def open(self) -> None:
-        self._connections = [await asyncpg.connect(self.place.url) for _ in range(CLIENTS_MAX)]
+        self._connections = [
+            await asyncpg.connect(self.place.url) for _ in range(max(self.append_clients, default=1))
+        ]
         await self._connections[0].execute(
-            "CREATE TABLE raw (session text, sequence bigserial, record bytea NOT NULL,"
+            "CREATE TABLE IF NOT EXISTS raw (session text, sequence bigserial, record bytea NOT NULL,"
             " PRIMARY KEY (session, sequence))"
         )
 
@@ -81,6 +103,20 @@ class RawPostgres(AsyncContender):
         return partial(self._connections[0].fetch, select, session)
 
 
+class RawPostgresDecoding(RawPostgres):
+    name = RAW_DECODING
+    note = "the same, only to read"
+    append_clients = frozenset()
+
+    async def reader(self, session: str) -> AsyncRead:
+        fetch = await super().reader(session)
+
+        async def read() -> Sized:
+            return [json.loads(record) for (record,) in cast(list[tuple[bytes]], await fetch())]
+
+        return read
+
+
 class RawSqlite(SyncContender):
     name = RAW
     note = (
@@ -89,7 +125,7 @@ class RawSqlite(SyncContender):
     _connections: list[sqlite3.Connection]
 
     async def open(self) -> None:
-        self._connections = [self._connect() for _ in range(CLIENTS_MAX)]
+        self._connections = [self._connect() for _ in range(max(self.append_clients, default=1))]
         self._connections[0].executescript(
             "CREATE TABLE IF NOT EXISTS raw"
             " (sequence INTEGER PRIMARY KEY, session TEXT NOT NULL, record BLOB NOT NULL);"
@@ -125,12 +161,23 @@ class RawSqlite(SyncContender):
         return lambda: execute(select, (session,)).fetchall()
 
 
+class RawSqliteDecoding(RawSqlite):
+    name = RAW_DECODING
+    note = "the same, only to read"
+    append_clients = frozenset()
+
+    def reader(self, session: str) -> SyncRead:
+        fetch = super().reader(session)
+        return lambda: [json.loads(record) for (record,) in cast(list[tuple[bytes]], fetch())]
+
+
 class RawSqliteInTurn(RawSqlite):
     """The reference beside the eight threads: one connection, one thread, so that no lock is ever waited for."""
 
     name = "raw, one connection in turn"
     note = "what 8 clients get if the application queues them itself"
     append_clients = frozenset({CLIENTS_MAX})
+    reads = False
 
     async def append_rate(self, sessions: Sequence[str], duration_s: float) -> float:
         steps = [self.appender(0, session) for session in sessions]
