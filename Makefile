@@ -27,9 +27,9 @@ engines:
 verify: setup
 	$(BIN)/recollect verify
 
-# Real engines, real races: on a busy machine a planted race can be missed. What fails gets a second try, and is listed
-# as RERUN: a name that comes back there is a test to mend.
-TEST := -m pytest -n 8 --dist loadgroup --reruns 1 -raR --durations 25
+# Real engines, real races: on a busy machine a planted race can be missed. What fails is tried up to twice more, and is
+# listed as RERUN: a name that comes back there is a test to mend.
+TEST := -m pytest -n 8 --dist loadgroup --reruns 2 -raR --durations 25
 
 test: setup adapters engines
 	$(BIN)/python $(TEST)

@@ -7,7 +7,9 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import connect
 
-PLANTED = Planted("redis", "aof-always", "restart", "rewrite", ("hidden",))
+PLANTED = Planted(
+    "redis", "aof-always", "restart", "rewrite", ("hidden",), more={"session_messages": 12}
+)  # more than a page, on a busy machine too
 
 
 class Paged:
