@@ -1,6 +1,6 @@
 """How often each planted bug is caught, and how often anybody who is right is accused, with many seeds.
 
-Usage: python bench/planted.py [--seeds 20] [--first-seed 0] [--workers 2] [--default …] [NAME …]
+Usage: python bench/planted.py [--seeds 20] [--first-seed 0] [--workers 2] [--again] [--default …] [NAME …]
 
 Three counts, each in the cell that the store declares: every planted store is to be caught, at least 19 of 20 times;
 its twin without the bug, and every correct store, is never to be accused. For a run that went otherwise it prints what
@@ -9,8 +9,8 @@ accused today is counted like the others, and marked.
 
 With --default it is what a user sees who names nothing but the store: see planted_default.py.
 
-bench/results/planted.json is written after each store, so a run that is cut short keeps what it has; with names, only
-theirs are replaced.
+bench/results/planted.json is written after each store, so a run that is cut short keeps what it has, and the next one
+goes on from there: a store that went well with as many seeds is not run again unless it is named, or --again is given.
 """
 
 import argparse
@@ -117,6 +117,21 @@ def only(tables: dict[str, dict[str, Row]], names: set[str]) -> dict[str, dict[s
     }
 
 
+def is_done(tables: dict[str, dict[str, Row]], name: str, seeds: int) -> bool:
+    """Whether all of its rows are there, with as many seeds and nothing that went wrong."""
+    mine = only(tables, {name})
+    cells = {(cell.policy, cell.fault) for cell in correct_stores().get(name, ()) if cell.fault != "explore"}
+    rows = [row for table in mine.values() for row in table.values()]
+    is_there = name not in catalogue() or (name in mine["caught"] and name in mine["accused"])
+    return (
+        is_there
+        and len(mine["correct"]) >= len(cells)
+        and all(row["of"] >= seeds for row in rows)
+        and not short(mine)
+        and not wronged(mine)
+    )
+
+
 def short(tables: dict[str, dict[str, Row]]) -> list[str]:
     """Planted stores that are not caught often enough."""
     return [name for name, row in tables["caught"].items() if row["caught"] < LEAST * row["of"]]
@@ -141,9 +156,13 @@ def main() -> None:
     parser.add_argument(
         "--only", action="append", choices=planted_default.SIDES, help="one side of default runs"
     )
-    parser.add_argument("--again", action="store_true", help="repeat the default runs that went wrong")
+    parser.add_argument(
+        "--again",
+        action="store_true",
+        help="also what is there already; of default runs, those that went wrong",
+    )
     options = parser.parse_args()
-    known = [*sorted(catalogue()), *sorted(correct_stores())]
+    known = [*sorted(correct_stores()), *sorted(catalogue())]
     if unknown := [name for name in options.names if name not in known]:
         parser.error(f"no planted or correct store {', '.join(unknown)}; there are {', '.join(known)}")
     names = options.names or known
@@ -157,8 +176,11 @@ def main() -> None:
             )
         )
     tables: dict[str, dict[str, Row]] = {side: {} for side in SIDES}
-    if options.names and RESULTS.exists():
+    if RESULTS.exists():
         tables |= {side: table for side, table in json.loads(RESULTS.read_text()).items() if side in SIDES}
+    if not options.names and not options.again:
+        names = [name for name in names if not is_done(tables, name, options.seeds)]
+    print(f"{len(names)} stores to do", flush=True)
     seeds = range(options.first_seed, options.first_seed + options.seeds)
     bench = Bench(seeds, options.workers)
     try:
@@ -167,7 +189,7 @@ def main() -> None:
             write(tables)
     finally:
         bench.pool.close()
-    mine = only(tables, set(names))
+    mine = only(tables, set(options.names or known))
     found, accused = short(mine), wronged(mine)
     print(
         f"caught too rarely: {', '.join(found) or 'none'}\naccused although right: {', '.join(accused) or 'none'}"

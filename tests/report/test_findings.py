@@ -259,6 +259,29 @@ def test_a_race_that_is_kept_away_is_not_what_few_of_the_other_cells_show() -> N
     )
 
 
+def test_a_race_that_keeping_apart_does_not_avoid_is_one_bug_whatever_a_fault_calls_it() -> None:
+    """Writers of one file wait for one lock, whatever their sessions."""
+    race = cell("none", "dropped", variant="several-writers", workload="turns")
+    shown = [
+        cell(fault, "dropped", *more, workload="turns", apart=True)
+        for fault, more in (
+            ("restart", ()),
+            ("cut", ("lost-tail",)),
+            ("pause", ()),
+            ("clock-back", ("expired-early",)),
+        )
+    ]
+    killed = cell("kill-engine", "lost-tail", workload="turns", apart=True)
+    assert told(ALONE, race, *shown, killed) == [("dropped", (1, 2, 3, 4, 5, 6))]
+    other = cell("lost-ack", "duplicate", workload="turns", apart=True)
+    assert told(ALONE, race, *shown, other) == [("dropped", (1, 2, 3, 4, 5)), ("duplicate", (6,))]
+    fine = [cell(one.scenario.fault, status="held", workload="turns", apart=True) for one in shown]
+    assert told(ALONE, race, *fine, killed) == [("dropped", (1,)), ("lost-tail", (6,))], "it is kept away"
+    assert told(ALONE, race, *shown[:3]) == [("dropped", (1, 2, 4)), ("lost-tail", (3,))], "too few to tell"
+    used = cell("none", "dropped", variant="one-writer", workload="contents")
+    assert told(ALONE, used, *shown[:1], *shown[2:3], *fine[:2], killed)[-1] == ("lost-tail", (6,)), "no race"
+
+
 def test_what_a_store_loses_by_itself_is_also_missing_from_reads_beside_a_fault() -> None:
     alone = cell("none", "trimmed", variant="one-writer", workload="turns")
     assert told(

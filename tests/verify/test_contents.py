@@ -16,7 +16,7 @@ from recollect.verify.running.workloads import AppendTurn, Planner, SaveBack
 from recollect.verify.running.workloads.contents import IDS, SAID_NOTHING, SAID_TWICE, contents, left_out
 from recollect.verify.target import pipe
 from recollect.verify.target.contents import AGAIN, CONTENT, KINDS, REAL_IDS, TEXTS, real_id, text_of
-from recollect.verify.target.interface_choice import interface_of
+from recollect.verify.target.interface_choice import FORMS, interface_of, is_open
 from recollect.verify.target.interfaces import (
     AgentItems,
     Interface,
@@ -194,7 +194,10 @@ def _appends_plain_dicts(session: str, messages: list[dict]) -> None: ...  # typ
 def _appends_turns(session: str, messages: Sequence[Turn]) -> None: ...
 def _appends_ours(session: str, messages: Sequence[Message]) -> None: ...
 def _appends_either(session: str, messages: Sequence[Message | dict[str, Any]]) -> None: ...
+def _appends_texts(session: str, messages: list[str]) -> None: ...
+def _appends_entries(session: str, messages: list[Entry]) -> None: ...
 def _appends_anything(session, messages): ...  # type: ignore[no-untyped-def]
+def _appends_a_list(session: str, messages: list) -> None: ...  # type: ignore[type-arg]
 
 
 @pytest.mark.parametrize(
@@ -205,11 +208,22 @@ def _appends_anything(session, messages): ...  # type: ignore[no-untyped-def]
         (_appends_turns, Mappings),
         (_appends_ours, OurMessages),
         (_appends_either, OurMessages),
-        (_appends_anything, OurMessages),
+        (_appends_texts, Texts),
+        (_appends_entries, OwnClass),
     ],
 )
-def test_append_with_history_takes_our_messages_unless_it_says_mappings(write: Any, kind: type) -> None:
-    assert isinstance(interface_of("append/history", parameters(write)), kind)
+def test_append_with_history_takes_what_it_says(write: Any, kind: type) -> None:
+    assert isinstance(interface_of("append/history", parameters(write), "text"), kind)
+    assert not is_open("append/history", parameters(write))
+
+
+@pytest.mark.parametrize("write", [_appends_anything, _appends_a_list])
+def test_if_it_does_not_say_it_takes_the_form_that_was_tried(write: Any) -> None:
+    for form, kind in FORMS.items():
+        assert isinstance(interface_of("append/history", parameters(write), form), kind)
+    assert isinstance(interface_of("append/history", parameters(write)), OurMessages), "as long as none was"
+    assert is_open("append/history", parameters(write))
+    assert not is_open("append_message/get_history", parameters(write))
 
 
 def test_an_empty_text_and_one_said_twice_are_written_as_they_are() -> None:

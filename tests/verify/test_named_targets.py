@@ -94,6 +94,16 @@ def test_the_list_says_what_is_here_and_how_to_get_the_rest(plugin: Path) -> Non
     assert "no_such_module" in done.stderr
 
 
+def test_the_list_is_json_for_whoever_asks(plugin: Path) -> None:
+    done = recollect(plugin, "verify", "--list", "--json", "-")
+    assert done.returncode == 0, done.stderr
+    stores = {row["name"]: row for row in json.loads(done.stdout)["stores"]}
+    assert stores["shop.file"]["installed"] == "shop-memory 1.2"
+    missing = stores["shop.missing"]
+    assert (missing["engine"], missing["installed"]) == ("sqlite", None)
+    assert missing["install"] == "pip install 'no-such-distribution[x]>=2' 'other'"
+
+
 def test_rows_that_cannot_be_used_are_left_out_and_break_nothing(plugin: Path) -> None:
     done = recollect(plugin, "verify", "--list")
     assert done.returncode == 0, done.stderr

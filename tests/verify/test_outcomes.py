@@ -1,6 +1,5 @@
 """What an error says about whether a write took effect."""
 
-import json
 import sqlite3
 from pathlib import Path
 
@@ -8,7 +7,7 @@ import asyncpg
 import pytest
 import redis
 
-from recollect import Conflict, EngineUnavailable, Message, NotWritten, OutcomeUnknown, Refused
+from recollect import Conflict, EngineUnavailable, NotWritten, OutcomeUnknown, Refused
 from recollect.verify.judging.history import History
 from recollect.verify.running.run import Run
 from recollect.verify.running.scenario import Scenario
@@ -131,10 +130,3 @@ def test_what_the_engine_refuses_is_judged_by_what_it_had_taken(
         event.kind for event in History(tmp_path / "history.jsonl") if "WRONGTYPE" in (event.error or "")
     }
     assert ended == {outcome}
-
-
-def test_a_store_that_expects_mappings_is_told_how_to_get_them() -> None:
-    with pytest.raises(TypeError) as raised:
-        json.dumps([Message("user", "hello")])
-    assert "annotate `messages: list[dict]`" in outcomes.describe(raised.value)
-    assert "annotate" not in outcomes.describe(TypeError("append() got an unexpected keyword argument"))

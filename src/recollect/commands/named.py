@@ -1,18 +1,23 @@
 """`recollect verify --list`: the released stores that have a name, and which of them are installed here."""
 
+import json
 from collections.abc import Sequence
 
 import typer
 
-from recollect import exit_codes
+from recollect import __version__, exit_codes
+from recollect.commands import json_output
 from recollect.commands.console import echo
 from recollect.verify.target.registry import named_targets
 
 
-def names_first(listed: bool, targets: Sequence[str] | None) -> tuple[str, ...]:
+def names_first(listed: bool, targets: Sequence[str] | None, json_file: str | None = None) -> tuple[str, ...]:
     """The targets; ends the command if only the list of names is wanted, or if a target is not installed."""
     if listed:
-        _show_names()
+        if json_file is not None:
+            json_output.write(_names_as_json(), json_file)
+        if json_file != json_output.PRINTED:
+            _show_names()
         raise typer.Exit
     _check_installed(targets or ())
     return tuple(targets or ())
@@ -26,6 +31,19 @@ def _show_names() -> None:
     for name, row in rows.items():
         told = row.pip if row.lacking else row.released
         echo(f"{name:{width}}  {row.engine:{engine_width}}  {told}")
+
+
+def _names_as_json() -> str:
+    stores = [
+        {
+            "name": name,
+            "engine": row.engine,
+            "installed": None if row.lacking else row.released,
+            "install": row.pip,
+        }
+        for name, row in named_targets().items()
+    ]
+    return json.dumps({"recollect": __version__, "stores": stores}, indent=2)
 
 
 def _check_installed(targets: Sequence[str]) -> None:

@@ -225,7 +225,7 @@ def verify(
     console = PlainConsole(stderr=json_file == "-")
     wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline, fault or ())
     request = VerifyRequest(
-        targets=older_data.targets_for(context, names_first(listed, targets)) or USUAL,
+        targets=older_data.targets_for(context, names_first(listed, targets, json_file)) or USUAL,
         overview=not targets,
         **_engine_asked_for(engine, engine_config, provider, targets),
         **_lists(policies=policy, faults=fault, workloads=workload, variants=variant, programs=program),

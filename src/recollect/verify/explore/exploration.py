@@ -41,7 +41,7 @@ from recollect.verify.judging.op import FaultDetail, HistoryHeader
 from recollect.verify.running.real_policy import real_policy
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ReadBack
-from recollect.verify.target import pipe, worker
+from recollect.verify.target import form_trial, pipe, worker
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.registry import imports_of
 from recollect.verify.target.workers import Worker, Workers
@@ -157,8 +157,9 @@ def _prepare(engine: Engine, workers: Workers, target: str) -> pipe.Ready:
     """Makes tables and migrations before the recording, which starts from a cleanly stopped engine."""
     endpoint = engine.start()
     writer, ready = workers.start(target, endpoint, prepare=True)
-    ready.settings = workers.settings(target, endpoint, ready)
     workers.close(writer)
+    ready = form_trial.settled(workers, target, endpoint, ready)
+    ready.settings = workers.settings(target, endpoint, ready)
     engine.stop()
     return ready
 

@@ -36,6 +36,7 @@ def _cell(result: Result, results: Results) -> dict[str, Any]:
         "target": scenario.target,
         "target_version": result.release or None,
         "traits": list(result.traits),
+        "form": scenario.form or None,
         "engine": scenario.engine_name,
         "engine_version": result.engine_version,
         "provider": result.provider,

@@ -265,8 +265,7 @@ def _explained(results: Results, groups: list[_Cause], place: int, names: set[st
     """A bug that needs no fault and shows in this cell too."""
     fault = results.results[place].scenario.fault
     for group in groups:
-        # If one writer with plain texts shows it, it cannot be avoided: a fault only gives it another name.
-        everywhere = any(is_alone(results.results[cell]) for cell in group.cells)
+        everywhere = _is_everywhere(results, group)
         if not everywhere and _is_avoided(results, group, place, names):
             continue
         if names <= (_consequences(group.names, names, fault) if everywhere else group.names):
@@ -275,6 +274,17 @@ def _explained(results: Results, groups: list[_Cause], place: int, names: set[st
         if not everywhere and not results.results[place].scenario.apart and names & group.names:
             return group
     return None
+
+
+def _is_everywhere(results: Results, group: _Cause) -> bool:
+    """Whether nothing avoids it: one writer with plain texts shows it, or several writers do, also where they were kept
+    apart, because they meet in the engine (a lock of the whole file). A fault then only gives it another name."""
+    own = [results.results[cell] for cell in group.cells]
+    if any(map(is_alone, own)):
+        return True
+    apart = _shows_apart(results, group, own[0].scenario.target)
+    enough = len(apart) >= FEW_OF_LEAST and sum(apart) > FEW * len(apart)
+    return enough and set(map(_takes, filter(_needs_no_fault, own))) == {"writers"}
 
 
 def _is_avoided(results: Results, group: _Cause, place: int, names: set[str]) -> bool:
@@ -290,8 +300,14 @@ def _is_avoided(results: Results, group: _Cause, place: int, names: set[str]) ->
 
 
 def _shows_in_few(results: Results, group: _Cause, target: str) -> bool:
-    """Whether keeping the writers apart kept the bug away: few of the cells where they were apart show it."""
-    told = [
+    """Whether keeping the writers apart kept the bug away."""
+    told = _shows_apart(results, group, target)
+    return len(told) >= FEW_OF_LEAST and sum(told) <= FEW * len(told)
+
+
+def _shows_apart(results: Results, group: _Cause, target: str) -> list[bool]:
+    """For each cell in which the writers were kept apart, whether it shows the bug under a name that it has already."""
+    return [
         bool(_names_of(result) & group.names)
         for result in results.results
         if result.scenario.apart
@@ -299,7 +315,6 @@ def _shows_in_few(results: Results, group: _Cause, target: str) -> bool:
         and not _needs_no_fault(result)
         and result.verdict.status not in ("skipped", "unknown")
     ]
-    return len(told) >= FEW_OF_LEAST and sum(told) <= FEW * len(told)
 
 
 def is_alone(result: Result) -> bool:

@@ -88,6 +88,11 @@ class Result(msgspec.Struct, frozen=True, kw_only=True):
     """Why the cell says nothing about the store at all, if so."""
 
     @property
+    def given(self) -> str:
+        """What the target's messages were, in words, if that had to be tried."""
+        return f"given {self.scenario.form}" if self.scenario.form else ""
+
+    @property
     def began(self) -> bool:
         """Whether anything was asked of the store: a cell whose target did not open ran nothing."""
         verdict = self.verdict

@@ -22,6 +22,7 @@ from recollect.verify.running.faults.compound import PAIRS, CannotCombine, is_co
 from recollect.verify.running.faults.process import ONE_WRITER
 from recollect.verify.running.scenario import KINDS, SESSIONS, Scenario
 from recollect.verify.running.workloads import WORKLOADS
+from recollect.verify.target.interface_choice import form_in
 from recollect.verify.target.registry import BUILT_IN, USUAL, named_targets
 
 
@@ -419,6 +420,7 @@ def _of_target(request: VerifyRequest, target: str, abilities: frozenset[str] | 
                 previous=request.previous,
                 previous_python=request.previous_python,
                 retain_s=request.retain_s,
+                form=form_in(abilities or ()),
                 path=request.path,
                 seed=request.seed,
             )

@@ -7,6 +7,7 @@ from recollect.verify import engines
 from recollect.verify.engines import Attached, Engine
 from recollect.verify.host import folder
 from recollect.verify.matrix.selection import VerifyRequest, engine_of
+from recollect.verify.target import form_trial
 from recollect.verify.target.registry import BUILT_IN, imports_of, modules_of
 from recollect.verify.target.workers import Workers
 
@@ -35,9 +36,10 @@ def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
         imports = (*modules_of(target), *imports_of(target, engine_of(request, target)))
         workers = Workers(Path(scratch) / "target.log", imports)
         try:
-            worker, ready = workers.start(target, engine.start(), prepare=True)
+            endpoint = engine.start()
+            worker, ready = workers.start(target, endpoint, prepare=True)
             workers.close(worker)
-            return frozenset(ready.abilities)
+            return frozenset(form_trial.settled(workers, target, endpoint, ready).abilities)
         finally:
             workers.close_all()
             engine.close() if isinstance(engine, Engine) else engine.stop()

@@ -349,6 +349,7 @@ def _card(result: Result, number: int, results: Results, budget: int) -> Card:
         scenario.fault,
         scenario.variant,
         scenario.workload,
+        result.given,
     )
     history = results.history_of(result)
     return Card(

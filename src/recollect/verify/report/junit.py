@@ -68,8 +68,9 @@ def _suite(
     told = {"seed": str(results.seed), "recollect": results.recollect, "engines": ", ".join(sorted(engines))}
     told["target"] = ", ".join(sorted({r.release for r in mine if r.release}))
     told["traits"] = ", ".join(sorted({trait for r in mine for trait in r.traits}))
+    told["given"] = ", ".join(sorted({r.scenario.form for r in mine if r.scenario.form}))
     for name, value in told.items():
-        if not value and name in ("target", "traits"):
+        if not value and name in ("target", "traits", "given"):
             continue  # the same document as before for stores without a name
         Xml.SubElement(properties, "property", name=name, value=plain(value))
     counts: Counter[str] = Counter()

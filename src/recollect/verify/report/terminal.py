@@ -100,8 +100,10 @@ def _title(results: Results, target: str) -> str:
 
 
 def _about(mine: Iterable[Result]) -> str:
-    """What was released under which version, and what it does not claim."""
-    told = dict.fromkeys(part for result in mine for part in (result.release, *result.traits) if part)
+    """What was released under which version, what it does not claim, and what it was given."""
+    told = dict.fromkeys(
+        part for result in mine for part in (result.release, *result.traits, result.given) if part
+    )
     return f" ({', '.join(told)})" if told else ""
 
 

@@ -76,6 +76,7 @@ class Clients:
         self._filling = Filling(self._sessions, scenario.filled)
         self._notes = notes
         self._workers = Workers(log, preload)
+        self._workers.form = scenario.form
         self._listener = Listener()
         self._at_work: dict[int, Client] = {}
         self._owners: dict[str, int] = {}

@@ -13,6 +13,7 @@ import msgspec
 from recollect import private
 from recollect.regular_files import read_file
 from recollect.secret import SecretUrl, from_json, to_artifact
+from recollect.verify.target.interface_choice import Form
 from recollect.verify.target.registry import imports_of, modules_of
 
 FILE = "scenario.json"
@@ -57,6 +58,8 @@ class Scenario(msgspec.Struct, frozen=True, kw_only=True):
     """The target of the other release, for rolling deploys."""
     previous_python: Text | None = None
     retain_s: Annotated[float, msgspec.Meta(gt=0)] | None = None
+    form: Form = ""
+    """In which form the target was seen to take messages; empty if it says so itself."""
     path: tuple[Text, ...] = ()
     """Folders to import the target from, ahead of Python's usual ones."""
     seed: int = 0

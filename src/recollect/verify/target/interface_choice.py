@@ -1,11 +1,16 @@
-"""Which interface a store has: by its shape, or by what its write method says that it takes."""
+"""Which interface a store has: by its shape, by what its write method says, or by what it was seen to take.
+
+An `append(session, messages)` without a type says nothing: before the run it is tried with one of `FORMS` after the
+other (`form_trial`).
+"""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
-from typing import Any, get_args, get_origin, is_typeddict
+from collections.abc import Collection, Mapping
+from typing import Any, Literal, get_args, get_origin, is_typeddict
 
+from recollect.message import Message
 from recollect.verify.target.interfaces import (
     AgentItems,
     Interface,
@@ -18,20 +23,53 @@ from recollect.verify.target.interfaces import (
 )
 from recollect.verify.target.native_messages import native_interface
 
+Form = Literal["", "recollect.Message", "mappings", "text"]
+"""Empty: nobody had to try, or nobody did."""
+OURS: Form = "recollect.Message"
+TEXT: Form = "text"
+FORMS: dict[Form, type[OurMessages | Mappings | Texts]] = {
+    OURS: OurMessages,
+    "mappings": Mappings,
+    TEXT: Texts,
+}
+"""The forms that a store is tried with, in this order; reports call them by these names."""
+FORM = "form:"
+"""Prefix of the ability that names the form a store was seen to take."""
+TRIED = "append/history"
+"""The shape whose messages have no usual form."""
 
-def interface_of(shape: str, write: Mapping[str, inspect.Parameter]) -> Interface:
-    """The interface of a store of this shape, whose write method has these parameters."""
+
+def form_in(abilities: Collection[str]) -> Form:
+    """The form that the store was seen to take."""
+    return next((form for form in FORMS if f"{FORM}{form}" in abilities), "")
+
+
+def is_open(shape: str, write: Mapping[str, inspect.Parameter]) -> bool:
+    """Whether neither its shape nor its write method says in which form a store takes messages."""
+    return shape == TRIED and _said(write) is None
+
+
+def interface_of(shape: str, write: Mapping[str, inspect.Parameter], form: Form = "") -> Interface:
+    """The interface of a store of this shape, whose write method has these parameters; `form` counts if they say
+    nothing."""
     if shape == "add_messages/messages":
         return LangChainMessages()
     if shape == "add_items/get_items":
         return AgentItems()
-    annotation = next(
+    if (said := _said(write)) is not None:
+        return said
+    return FORMS[form or OURS]() if shape == TRIED else Mappings()
+
+
+def _said(write: Mapping[str, inspect.Parameter]) -> Interface | None:
+    """What the annotation of the messages says; None if there is none, or it can be anything."""
+    annotation: Any = next(
         (p.annotation for name, p in write.items() if name.startswith(("message", "msg", "item", "event"))),
         None,
     )
     if get_origin(annotation) is not None and len(get_args(annotation)) == 1:
         annotation = get_args(annotation)[0]  # list[Turn]
-    if shape == "append/history" and not _says_mappings(annotation):
+    if any(_is_class_of(one, Message) for one in (annotation, *get_args(annotation))):
         return OurMessages()
     if (native := native_interface(annotation)) is not None:
         return native
@@ -39,12 +77,12 @@ def interface_of(shape: str, write: Mapping[str, inspect.Parameter]) -> Interfac
         return Texts()
     if is_typeddict(annotation):
         return Mappings(annotation)
+    if _is_class_of(get_origin(annotation) or annotation, Mapping):
+        return Mappings()
     if inspect.isclass(annotation) and {"content", "text"} & parameters(annotation).keys():
         return OwnClass(annotation)
-    return Mappings()
+    return None
 
 
-def _says_mappings(annotation: Any) -> bool:
-    """Whether it is `dict`, `dict[str, Any]`, `Mapping` or a `TypedDict`; not if it is our `Message` or nothing."""
-    named = get_origin(annotation) or annotation
-    return is_typeddict(named) or (inspect.isclass(named) and issubclass(named, Mapping))
+def _is_class_of(thing: Any, base: type) -> bool:
+    return inspect.isclass(thing) and issubclass(thing, base)

@@ -24,6 +24,7 @@ import msgspec
 import recollect
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target import pipe, worker
+from recollect.verify.target.interface_choice import Form
 from recollect.verify.target.login import environment_for
 from recollect.verify.target.registry import BUILT_IN, address_of
 
@@ -42,6 +43,7 @@ class _Start(msgspec.Struct):
     log: str
     control: str | None
     recorded: dict[str, str] | None
+    form: Form = ""
 
 
 class Program:
@@ -73,6 +75,7 @@ def start(
     log: Path,
     control: str | None,
     recorded: Mapping[str, str] | None,
+    form: Form = "",
 ) -> Program:
     """Starts the worker; `theirs` is closed here. An interpreter that cannot be run raises `OSError`."""
     log = log.absolute()
@@ -89,7 +92,12 @@ def start(
     theirs.close()
     told = msgspec.json.encode(asdict(endpoint), enc_hook=str)
     start = _Start(
-        spec, msgspec.json.decode(told), str(log), control, None if recorded is None else dict(recorded)
+        spec,
+        msgspec.json.decode(told),
+        str(log),
+        control,
+        None if recorded is None else dict(recorded),
+        form,
     )
     with contextlib.suppress(OSError):  # already gone: the missing first reply will show it
         ours.send_bytes(msgspec.json.encode(start))
@@ -107,7 +115,14 @@ def main(descriptor: int, lacking: list[str]) -> None:
         connection.send_bytes(pipe.encode(pipe.Broken(reason)))
         return
     worker.main(
-        connection, start.spec, _endpoint(start.endpoint), start.log, False, start.control, start.recorded
+        connection,
+        start.spec,
+        _endpoint(start.endpoint),
+        start.log,
+        False,
+        start.control,
+        start.recorded,
+        form=start.form,
     )
 
 

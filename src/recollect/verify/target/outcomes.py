@@ -67,12 +67,6 @@ NOBODY_ANSWERED: frozenset[str] = frozenset(
 )
 
 
-GIVEN_A_MESSAGE = "Object of type Message is not JSON serializable"
-TAKES_MAPPINGS = (
-    "; annotate `messages: list[dict]`, and append is given mappings instead of recollect.Message"
-)
-
-
 def of_write(error: BaseException, *, only_write: bool = False) -> Failure:
     """`only_write` means that what the error is about is all the operation sent that could write."""
     for cause in _causes(error):
@@ -104,8 +98,7 @@ def of_read(error: BaseException) -> Failure:
 def describe(error: BaseException, scrub: Callable[[str], str] = str) -> str:
     """The error in one line; `scrub` removes secrets before the line is cut."""
     text = " ".join(scrub(str(error)).split()).encode("utf-8", "backslashreplace").decode()
-    advice = TAKES_MAPPINGS if isinstance(error, TypeError) and text == GIVEN_A_MESSAGE else ""
-    return f"{type(error).__name__}: {text}{advice}"[:300]
+    return f"{type(error).__name__}: {text}"[:300]
 
 
 def kinds(error: BaseException) -> list[str]:

@@ -215,6 +215,8 @@ class Ready(msgspec.Struct, tag="ready"):
     """The real settings of its connections to the engine, as far as they can be read."""
     release: str = ""
     """The distribution and version of a store that has a name."""
+    is_open: bool = False
+    """It does not say in which form it takes messages: recollect's own, mappings or text."""
 
 
 class Broken(msgspec.Struct, tag="broken"):

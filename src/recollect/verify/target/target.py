@@ -22,7 +22,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.target.about import SAID, said_in, session_about
 from recollect.verify.target.contents import CONTENT, real_id
 from recollect.verify.target.driving import Driven
-from recollect.verify.target.interface_choice import interface_of
+from recollect.verify.target.interface_choice import FORM, Form, interface_of, is_open
 from recollect.verify.target.interfaces import Interface, parameters
 from recollect.verify.target.pipe import Acked, Said
 from recollect.verify.target.registry import BUILT_IN, address_of, row_of
@@ -110,8 +110,10 @@ def _names(module: Any) -> str:
 class Target:
     """A target inside its worker: stores made by the factory, driven through their shape."""
 
-    def __init__(self, spec: str, endpoint: Endpoint) -> None:
+    def __init__(self, spec: str, endpoint: Endpoint, form: Form = "") -> None:
+        """`form` is what the store was seen to take, if it does not say so itself."""
         self.spec = spec
+        self._form = form
         self._endpoint = endpoint
         self._factory = resolve(spec)
         self._per_session = _takes_session(self._factory)
@@ -126,7 +128,7 @@ class Target:
         self._kind = type(probe)
         self._drive, self.shape = shape.drive, shape.driven
         store = self._driven(probe)
-        self._methods = _Methods(store, self.shape)
+        self._methods = _Methods(store, self.shape, self._form)
         if not self._per_session:
             self._stores[""] = store
 
@@ -145,7 +147,13 @@ class Target:
         found += ["annotate"] if self._methods.annotates else []
         found += ["find"] if self._methods.finds else []
         found += ["window"] if self.keeps_last is not None else []
+        found += [f"{FORM}{self._form}"] if self._form and self.is_open else []
         return found + sorted(f"{CONTENT}{kind}" for kind in self.interface.kinds)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it does not say in which form it takes messages."""
+        return self._methods.is_open
 
     @property
     def interface(self) -> Interface:
@@ -429,7 +437,7 @@ def _takes_session(factory: Callable[..., Any]) -> bool:
 class _Methods:
     """What the first store's methods take; the other stores are of the same kind."""
 
-    def __init__(self, store: Any, shape: Shape) -> None:
+    def __init__(self, store: Any, shape: Shape, form: Form) -> None:
         kind = type(store)
         self._shape = shape
         self._store = store
@@ -443,7 +451,8 @@ class _Methods:
         default = self._read[self.limit].default if self.limit else None
         self.limit_has_default = isinstance(default, int) and not isinstance(default, bool)
         driven = isinstance(store, Driven)
-        self.interface = store.interface if driven else interface_of(shape.name, self._write)
+        self.interface = store.interface if driven else interface_of(shape.name, self._write, form)
+        self.is_open = not driven and is_open(shape.name, self._write)
         self.expected_errors: Sequence[str] = store.expected_errors if driven else ()
 
     @property

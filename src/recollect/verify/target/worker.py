@@ -26,6 +26,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import interrupts
 from recollect.verify.target import held_statements, outcomes, pipe, real_settings
 from recollect.verify.target.held_tables import hold_tables
+from recollect.verify.target.interface_choice import Form
 from recollect.verify.target.line_watching import LineWatch, files_of, wrapped_by
 from recollect.verify.target.patience import GaveUp, Patience
 from recollect.verify.target.returned import elements
@@ -50,10 +51,11 @@ def main(
     recorded: Mapping[str, str] | None = None,
     environment: Mapping[str, str] | None = None,
     beside: Sequence[Connection] = (),
+    form: Form = "",
 ) -> None:
     """Entry point of the process. `prepare` runs the target module's own ``prepare(endpoint)`` first; `control` is
     the control file of its wall clock, `recorded` the environment of a disk recorder, `environment` what the target
-    itself needs; `beside` are the pipes of further callers."""
+    itself needs; `beside` are the pipes of further callers; `form` is the form of messages that the store takes."""
     # If the runner's process dies, so does its fork server, and so do we, whatever we are doing.
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -68,7 +70,7 @@ def main(
     if recorded is not None:
         attach(recorded)
     with contextlib.suppress(EOFError, BrokenPipeError, ConnectionResetError):
-        asyncio.run(_Responder(connection, spec, endpoint, beside).run(prepare, control))
+        asyncio.run(_Responder(connection, spec, endpoint, beside, form).run(prepare, control))
 
 
 def redirect_output(log: Path) -> None:
@@ -86,9 +88,15 @@ class _Responder:
     """Opens the target and answers one request after another."""
 
     def __init__(
-        self, connection: Connection, spec: str, endpoint: Endpoint, beside: Sequence[Connection] = ()
+        self,
+        connection: Connection,
+        spec: str,
+        endpoint: Endpoint,
+        beside: Sequence[Connection] = (),
+        form: Form = "",
     ) -> None:
         self._connection = connection
+        self._form = form
         self._beside = [_FellowCaller(one, spec, endpoint) for one in beside]
         self._spec = spec
         self._endpoint = endpoint
@@ -117,6 +125,7 @@ class _Responder:
                 target.keeps_last,
                 settings,
                 target.release,
+                target.is_open,
             )
         except (BadTarget, FactoryRaised) as error:
             self._send(pipe.Broken(self._scrub(str(error))))
@@ -167,7 +176,7 @@ class _Responder:
             await asyncio.to_thread(thread.join)
 
     async def _open(self, prepare: bool) -> Target:
-        target = Target(self._spec, self._endpoint)
+        target = Target(self._spec, self._endpoint, self._form)
         if prepare and (step := prepare_of(self._spec)) is not None:
             result = step(self._endpoint)
             if asyncio.iscoroutine(result):

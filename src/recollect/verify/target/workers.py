@@ -27,6 +27,7 @@ from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import folder, interrupts, processes
 from recollect.verify.host.busy import patient_s
 from recollect.verify.target import other_python, pipe, warm_imports
+from recollect.verify.target.interface_choice import Form
 from recollect.verify.target.login import environment_for
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.real_settings import scratch
@@ -140,6 +141,8 @@ class Workers:
         self._live: set[Worker] = set()
         self.clock: Clock | None = None
         """The wall clock of the next workers; None is the real one."""
+        self.form: Form = ""
+        """The form in which stores that do not say so are given messages; see `form_trial`."""
 
     def start(self, spec: str, endpoint: Endpoint, *, prepare: bool = False) -> tuple[Worker, pipe.Ready]:
         """A worker with its target opened, or `TargetBroken`."""
@@ -172,6 +175,7 @@ class Workers:
                 self.recorded,
                 {**environment_for(endpoint), **(environment or {})},
                 [end for _, end in beside],
+                self.form,
             ),
             daemon=True,
         )
@@ -204,6 +208,7 @@ class Workers:
             if (apart := scratch(endpoint, Path(place))) is None:
                 return []
             others = Workers(self._log)  # so that the run's own processes are numbered as without it
+            others.form = self.form
             try:
                 worker, _ = others.start(spec, apart, prepare=True)
             except TargetBroken:
@@ -232,6 +237,7 @@ class Workers:
                     log=self._log,
                     control=control,
                     recorded=self.recorded,
+                    form=self.form,
                 )
         except OSError as error:
             raise TargetBroken(

@@ -50,7 +50,7 @@ from recollect.verify.explore.interleavings.tasks import TaskWorld
 from recollect.verify.explore.interleavings.threads import ThreadWorld
 from recollect.verify.explore.interleavings.world import LoggedStep, ScheduleRun, Stuck, Unfinished, World
 from recollect.verify.judging.op import Trait
-from recollect.verify.target import pipe
+from recollect.verify.target import form_trial, pipe
 from recollect.verify.target.login import logged_in
 from recollect.verify.target.registry import imports_of
 from recollect.verify.target.workers import TargetBroken, Worker, Workers
@@ -98,7 +98,8 @@ class Explorer:
         self._workers = Workers(self._folder / "target.log", imports_of(asked.target, self._endpoint.engine))
         self._held.callback(self._workers.close_all)
         self._reader: Worker
-        self._reader, self.ready = self._workers.start(asked.target, self._endpoint, prepare=True)
+        self._reader, ready = self._workers.start(asked.target, self._endpoint, prepare=True)
+        self.ready = form_trial.settled(self._workers, asked.target, self._endpoint, ready)
         self._judge = Judge(
             asked.target,
             self._endpoint.engine,
@@ -154,13 +155,16 @@ class Explorer:
         if self.how == "threads":
             if self.ready.is_async:
                 raise TargetBroken(f"{asked.target} is asynchronous: explore its tasks, not threads")
-            return ThreadWorld(asked.target, self._endpoint, self._judge.history, self._idleness())
+            return ThreadWorld(
+                asked.target, self._endpoint, self._judge.history, self._idleness(), form=self._workers.form
+            )
         return TaskWorld(
             asked.target,
             self._endpoint,
             self._judge.history,
             cancellations=int(asked.cancel),
             waits=self._waits,
+            form=self._workers.form,
         )
 
     def close(self) -> None:

@@ -46,6 +46,7 @@ from recollect.verify.explore.interleavings.world import (
     Unfinished,
 )
 from recollect.verify.target import outcomes, pipe
+from recollect.verify.target.interface_choice import Form
 from recollect.verify.target.target import Target
 from recollect.verify.target.worker import perform
 
@@ -101,7 +102,9 @@ class TaskWorld:
         *,
         cancellations: int = 0,
         waits: EngineWaits | None = None,
+        form: Form = "",
     ) -> None:
+        self._form = form
         self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
         self._cancellations = cancellations
         self._outside = Outside(endpoint.engine, self, waits)
@@ -208,7 +211,7 @@ class TaskWorld:
         self._dirty, self._used = False, 0
 
     async def _opening(self) -> None:
-        self._target = Target(self._spec, self._endpoint)
+        self._target = Target(self._spec, self._endpoint, self._form)
         await self._target.open()
         self._memory = StoreMemory(*self._target.stores)
 

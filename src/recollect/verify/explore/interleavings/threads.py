@@ -38,6 +38,7 @@ from recollect.verify.explore.interleavings.world import (
     Unfinished,
 )
 from recollect.verify.target import outcomes, pipe
+from recollect.verify.target.interface_choice import Form
 from recollect.verify.target.line_watching import files_of
 from recollect.verify.target.target import Target, resolve
 from recollect.verify.target.worker import perform
@@ -80,8 +81,15 @@ class ThreadWorld:
     unseen: str | None = None
 
     def __init__(
-        self, spec: str, endpoint: Endpoint, new_history: NewHistory, is_idle: Callable[[], bool]
+        self,
+        spec: str,
+        endpoint: Endpoint,
+        new_history: NewHistory,
+        is_idle: Callable[[], bool],
+        *,
+        form: Form = "",
     ) -> None:
+        self._form = form
         self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
         self._idle, self._asking = is_idle, threading.Lock()
         self._stops: LineStops | None = None
@@ -174,7 +182,7 @@ class ThreadWorld:
         adopt(self, sys.modules[factory.__module__])
         self._held.enter_context(known_locks(self, self._files))
         self._threads_before = native_threads()
-        self._target = Target(self._spec, self._endpoint)
+        self._target = Target(self._spec, self._endpoint, self._form)
         _driven(self._target.open())
         self._files |= files_of(*self._target.stores)
         self._stops = line_stops(self._files)

@@ -1,0 +1,69 @@
+"""Which form of messages a store takes that does not say so: tried before the run, on sessions that nobody else uses.
+
+The first form counts that comes back as it was written; if none does, the first that is accepted. Text is only tried if
+the others raise: a store may well turn anything into text, and what it is given by its application is not known. Each
+form has a process of its own, so that a transaction that an error left open is not in the way of the next.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from contextlib import suppress
+
+from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.host.busy import patient_s
+from recollect.verify.target import pipe
+from recollect.verify.target.interface_choice import FORMS, TEXT, Form
+from recollect.verify.target.marked_text import mark
+from recollect.verify.target.workers import START_TIMEOUT_S, TargetBroken, Worker, WorkerDied, Workers
+
+RAISED, ACCEPTED, KEPT = range(3)
+NUMBER = 999_999_999_999
+"""Of the message that is written: no run has as many."""
+
+
+def settled(workers: Workers, spec: str, endpoint: Endpoint, ready: pipe.Ready) -> pipe.Ready:
+    """What the target says of itself once its form is known, which all further workers then use."""
+    if not ready.is_open:
+        return ready
+    found: dict[Form, int] = {}
+    for form in FORMS:
+        if KEPT in found.values() or (form == TEXT and ACCEPTED in found.values()):
+            break
+        found[form] = _became_of(workers, spec, endpoint, form)
+    workers.form = max(found, key=lambda form: found[form])  # of equals, the first
+    with suppress(TargetBroken):
+        worker, ready = workers.start(spec, endpoint)
+        workers.close(worker)
+    return ready
+
+
+def _became_of(workers: Workers, spec: str, endpoint: Endpoint, form: Form) -> int:
+    """What became of a message in this form."""
+    workers.form = form
+    session = f"recollect-takes-{form}"
+    try:
+        worker, _ = workers.start(spec, endpoint)
+    except TargetBroken:
+        return RAISED
+    try:
+        said = pipe.Said(NUMBER, mark(NUMBER, "is anybody there?"))
+        answers = list(_answers(worker, (pipe.AppendMessages(session, [said]), pipe.Read(session))))
+    except WorkerDied:
+        return RAISED
+    finally:
+        workers.kill(worker)
+    match answers:
+        case [pipe.Acked(), pipe.Elements(numbers=[number])] if number == NUMBER:
+            return KEPT
+        case [pipe.Acked(), *_]:
+            return ACCEPTED
+    return RAISED
+
+
+def _answers(worker: Worker, requests: Iterable[pipe.Request]) -> Iterable[pipe.Reply]:
+    for request in requests:
+        worker.send(request)
+        if not worker.readable(patient_s(START_TIMEOUT_S)):
+            return  # it hangs; the run will tell
+        yield worker.receive()

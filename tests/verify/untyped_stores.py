@@ -1,0 +1,70 @@
+"""Stores as people write them in their first hour: append(session, messages), without saying what the messages are."""
+
+import json
+import sqlite3
+from typing import Any
+
+from recollect.verify.engines.endpoint import Endpoint
+
+
+class Rows:
+    """Keeps what `written` makes of a message."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.db = sqlite3.connect(str(endpoint.path), isolation_level=None, check_same_thread=False)
+        self.db.execute("PRAGMA synchronous=full")
+        self.db.execute("CREATE TABLE IF NOT EXISTS said (id INTEGER PRIMARY KEY, session TEXT, body TEXT)")
+
+    def written(self, message: Any) -> Any:
+        return json.dumps(message)
+
+    def append(self, session, messages):  # type: ignore[no-untyped-def]
+        self.db.execute("BEGIN IMMEDIATE")  # and if the next line raises, it is never ended
+        for message in messages:
+            row = (session, self.written(message))
+            self.db.execute("INSERT INTO said (session, body) VALUES (?, ?)", row)
+        self.db.execute("COMMIT")
+
+    def history(self, session: str) -> list[Any]:
+        rows = self.db.execute("SELECT body FROM said WHERE session = ? ORDER BY id", (session,))
+        return [self.read(body) for (body,) in rows]
+
+    def read(self, body: str) -> Any:
+        return json.loads(body)
+
+
+class AnyJson(Rows):
+    def written(self, message: Any) -> Any:
+        return json.dumps(message, default=str)
+
+
+class Attributes(Rows):
+    def written(self, message: Any) -> Any:
+        return json.dumps({"role": message.role, "content": message.text, "metadata": message.metadata})
+
+
+class Lines(Rows):
+    def written(self, message: Any) -> Any:
+        return message
+
+    def read(self, body: str) -> Any:
+        return body
+
+
+class Refusing(Rows):
+    def written(self, message: Any) -> Any:
+        raise ValueError("the disk is full")
+
+
+class Listed(Rows):
+    """Says that it takes a list, and not of what."""
+
+    def append(self, session: str, messages: list) -> None:  # type: ignore[type-arg]
+        super().append(session, messages)  # type: ignore[no-untyped-call]
+
+
+class Typed(Rows):
+    """Says that it takes mappings: nothing to try."""
+
+    def append(self, session: str, messages: list[dict[str, Any]]) -> None:
+        super().append(session, messages)  # type: ignore[no-untyped-call]
