@@ -13,8 +13,11 @@ import pytest
 
 from recollect import Message, Store, StoreReplaced, open_store
 from recollect.recall import open_recall
+from recollect.stores.sqlite.guard import FileGuard
 
 BEFORE = 20
+LOCKED_S = 60.0
+"""How long another program waits for its turn."""
 
 
 def log_of(path: Path) -> Path:
@@ -183,7 +186,7 @@ async def test_what_others_may_do_is_not_taken_for_harm(path: Path, deed: str) -
             await store.append("s", [Message("user", "x" * 500)], turn=f"t{number}" if number % 3 else None)
             acknowledged += 1
             if number % 5 == 0:
-                with closing(sqlite3.connect(path, isolation_level=None, timeout=5.0)) as other:
+                with closing(sqlite3.connect(path, isolation_level=None, timeout=LOCKED_S)) as other:
                     HARMLESS[deed](other, path)
                 assert len(await store.history("s")) == acknowledged
             elif number % 7 == 0:  # reads between the deed and the next write, and none
@@ -193,16 +196,20 @@ async def test_what_others_may_do_is_not_taken_for_harm(path: Path, deed: str) -
 
 
 async def test_stores_and_checkpoints_at_the_same_time_are_not_taken_for_harm(path: Path) -> None:
-    ended = asyncio.Event()
+    ended = False
+    appended = asyncio.Event()
 
     def truncate() -> None:
-        with closing(sqlite3.connect(path, isolation_level=None, timeout=5.0)) as other:
+        with closing(sqlite3.connect(path, isolation_level=None, timeout=LOCKED_S)) as other:
             other.execute("PRAGMA journal_size_limit = 0")
             other.execute("INSERT OR REPLACE INTO recollect_meta VALUES ('other', hex(randomblob(100)))")
             other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
 
     async def checkpointing() -> None:
-        while not ended.is_set():
+        """One after each append: SQLite's locks are not fair, and a loop without end may keep a store waiting."""
+        while not ended:
+            await appended.wait()
+            appended.clear()
             await asyncio.to_thread(truncate)
 
     async with (
@@ -214,14 +221,40 @@ async def test_stores_and_checkpoints_at_the_same_time_are_not_taken_for_harm(pa
         async def use(store: Store, name: str) -> None:
             for number in range(150):
                 await store.append(name, [Message("user", str(number))])
+                appended.set()
                 if number % 10 == 0:
                     assert len(await store.history(name)) == number + 1
 
         await asyncio.gather(use(one, "a"), use(two, "b"), use(one, "c"))
-        ended.set()
+        ended = True
+        appended.set()
         await task
         for name in "abc":
             assert len(await two.history(name)) == 150
+
+
+async def test_a_log_that_is_begun_again_while_it_is_looked_at(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another program empties the log and writes to it; the store comes in between."""
+    ask_sqlite = FileGuard._emptied_rightly
+    written = 0
+
+    def write_first(guard: FileGuard) -> bool:
+        nonlocal written
+        written += other.execute("INSERT OR REPLACE INTO recollect_meta VALUES ('other', 'x')").rowcount
+        return ask_sqlite(guard)
+
+    async with open_store(f"sqlite:///{path}") as store:
+        for number in range(BEFORE):
+            await store.append("s", [Message("user", str(number))])
+        with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as other:
+            monkeypatch.setattr(FileGuard, "_emptied_rightly", write_first)
+            other.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+            assert len(await store.history("s")) == BEFORE
+            assert written == 1
+        await store.append("s", [Message("user", "kept")])
+        assert len(await store.history("s")) == BEFORE + 1
 
 
 async def test_a_path_that_is_a_link_is_followed(tmp_path: Path) -> None:

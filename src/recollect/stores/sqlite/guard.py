@@ -147,7 +147,8 @@ class FileGuard:
         return f"{self._log_path} was cut short"
 
     def _emptied_rightly(self) -> bool:
-        """Whether a checkpoint emptied the log. If SQLite still relies on pages in there, it cannot read them."""
+        """Whether a checkpoint emptied the log. If SQLite still relies on pages in there, it cannot read them; unless
+        somebody has begun it again meanwhile."""
         self._paths_checked_at = 0.0
         if self._moved():
             return False
@@ -159,7 +160,11 @@ class FileGuard:
                 connection.close()
         except sqlite3.Error as error:
             return is_locked(error)  # then we cannot tell yet; the next check will
-        return bool(pages <= 0)  # negative: another checkpoint is running
+        if pages <= 0:  # negative: another checkpoint is running
+            return True
+        assert self._log is not None
+        found = os.pread(self._log, _HEADER_BYTES, 0)
+        return found != self._seen[0] and _is_header(found)
 
 
 def _is_header(raw: bytes) -> bool:
