@@ -91,6 +91,7 @@ def test_everything_needed_to_run_it_again_is_saved(tmp_path: Path) -> None:
 def test_a_target_that_hangs_is_named_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("recollect.verify.running.driver.OPERATION_TIMEOUT_S", 0.3)
     monkeypatch.setattr("recollect.verify.running.driver.SETTLE_TIMEOUT_S", 1.0)
+    monkeypatch.setattr("recollect.verify.target.workers.SETTINGS_TIMEOUT_S", 0.3)
     one, verdict = run(
         tmp_path, "tests.verify.stores:hangs", "wal-full", "kill-app", engine="sqlite", workload="turns"
     )

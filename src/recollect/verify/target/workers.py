@@ -36,6 +36,8 @@ from recollect.verify.target.worker import main as work
 PRELOAD = ("recollect.verify.target.worker", "recollect.verify.builtin")
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 2.0
+SETTINGS_TIMEOUT_S = 5.0
+"""For one write to an empty file: a target that hangs there is told by the run itself."""
 
 
 class WorkerDied(Exception):
@@ -215,7 +217,7 @@ class Workers:
                 return []
             try:
                 worker.send(pipe.WriteAndTell(pipe.Said(0, mark(0, "is anybody there?"))))
-                told = worker.receive() if worker.readable(patient_s(START_TIMEOUT_S)) else None
+                told = worker.receive() if worker.readable(patient_s(SETTINGS_TIMEOUT_S)) else None
             except WorkerDied:
                 told = None
             finally:
