@@ -66,7 +66,8 @@ def test_a_torn_copy_is_told_and_nobody_is_accused_of_it() -> None:
     [
         ("redis", "rdb", "aof-copy", {}, "there is no append-only file"),
         ("redis", "aof-always", "rdb-copy", {}, "does not load a dump.rdb"),
-        ("redis", "none", "", {}, "depends on the settings"),
+        ("redis", "none", "", {}, "there is nothing to restore"),
+        ("postgres", "default", "pg-basebackup", {"provider": "docker"}, "a dump (pg-dump) is restored"),
         ("redis", "rdb", "pg-dump", {}, "pg-dump is a backup of postgres"),
         ("redis", "rdb", "", {"provider": "docker:tmpfs"}, "in the container's memory"),
     ],
@@ -115,6 +116,31 @@ def test_our_witness_notices_and_nothing_older_is_lost(
     assert verdict.status == "documented-loss", verdict.reason
     assert verdict.kept
     assert any("the store noticed" in remark for remark in run.notes.remarks)
+
+
+@pytest.mark.parametrize(
+    ("settings", "status"),
+    [
+        ("appendonly yes\nappendfsync always\n", "documented-loss"),
+        ('appendonly no\nsave "3600 1"\n', "documented-loss"),
+        ('appendonly no\nsave ""\n', "skipped"),
+    ],
+)
+def test_a_redis_with_settings_of_ones_own_says_what_it_keeps(
+    settings: str, status: str, tmp_path: Path
+) -> None:
+    (tmp_path / "redis.conf").write_text(settings)
+    scenario = Scenario(
+        target="redis",
+        engine="redis",
+        policy="custom",
+        fault="restore",
+        seed=1,
+        engine_config=str(tmp_path / "redis.conf"),
+    )
+    verdict = Run(scenario, tmp_path).execute()
+    assert verdict.status == status, verdict
+    assert verdict.kept or status == "skipped"
 
 
 def test_a_base_backup_without_its_log_does_not_start(tmp_path: Path) -> None:

@@ -52,6 +52,17 @@ def test_bits_flip_in_a_volume(tmp_path: Path) -> None:
     assert "corrupted" in [anomaly.name for anomaly in verdict.anomalies]
 
 
+def test_a_dump_of_a_server_in_a_container_is_restored(tmp_path: Path) -> None:
+    """It is dumped over its port; what is older than the dump is there again, on a volume that was empty."""
+    scenario = Scenario(
+        target="postgres", engine="postgres@16", policy="default", fault="restore", provider="docker", seed=1
+    )
+    verdict = run_cell(scenario, tmp_path)
+    assert verdict.status == "documented-loss", verdict
+    assert verdict.kept
+    assert verdict.lost
+
+
 @pytest.mark.parametrize(
     ("provider", "reason"), [("docker:tmpfs", "container's memory"), ("docker:anonymous", "anonymous volume")]
 )

@@ -73,11 +73,21 @@ def own(path: Path, who: Identity | None) -> None:
             os.chown(Path(parent) / name, who.uid, who.gid, follow_symlinks=False)
 
 
-def run_tool(programs: Path, name: str, arguments: Sequence[str], work: Path, timeout_s: float) -> None:
+def run_tool(
+    programs: Path,
+    name: str,
+    arguments: Sequence[str],
+    work: Path,
+    timeout_s: float,
+    *,
+    password: str | None = None,
+) -> None:
     """Run one of PostgreSQL's own programs as its user; if it fails, its output is the error."""
     log = work / f"{name}.log"
     # pg_upgrade runs `cp` and `rm`.
     env = {"PATH": os.pathsep.join((str(programs), os.defpath)), "LANG": "C", "LC_ALL": "C"}
+    if password is not None:
+        env["PGPASSWORD"] = password
     argv = [str(programs / name), *arguments]
     status = processes.run(Launch(argv, log, env, work, identity()), timeout_s)
     if status != 0:

@@ -2,6 +2,8 @@
 
 A `Backup` has two halves: `make` runs beside the clients, in a thread of its own, and only reads what the engine has;
 `put_back` runs when the engine is down and its data is gone. A dump is loaded into a new, empty engine instead.
+
+A server in a container is dumped over its port, by the tools of this machine.
 """
 
 from __future__ import annotations
@@ -9,14 +11,17 @@ from __future__ import annotations
 import shutil
 import sqlite3
 from collections.abc import Callable
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
+from recollect.verify import providers
 from recollect.verify.engines import Endpoint, Engine
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.redis import RedisConsole
+from recollect.verify.host.errors import NotInstalled
 from recollect.verify.host.waiting import wait_until
 from recollect.verify.running.faults.consoles import redis_console
 from recollect.verify.wire.resp import fields_of
@@ -33,9 +38,9 @@ class Backup:
     name: str
     engine: str
     make: Callable[[Engine, Endpoint, Path], None]
-    put_back: Callable[[Engine, Path, Path], None]
-    start: Callable[[Engine, Path], Endpoint] | None = None
-    """How the engine is started on what was put back, if not as usual."""
+    put_back: Callable[[Engine, Path, Path], None] | None = None
+    load: Callable[[Engine, Path], Endpoint] | None = None
+    """Instead: starts the engine on an empty volume, and fills it."""
     safe: bool = True
     """Whether the engine's documentation calls it a backup; a copy of files in use may be torn."""
 
@@ -88,18 +93,35 @@ def _pg(engine: Engine) -> tuple[PostgresEngine, list[str]]:
     return engine, ["-h", str(engine.socket_folder), "-p", str(engine.port), "-U", cluster.SUPERUSER]
 
 
+def _run_dump_tool(name: str, engine: Engine, endpoint: Endpoint, words: list[str], copy: Path) -> None:
+    if isinstance(engine, PostgresEngine):
+        server, where = _pg(engine)
+        programs, password, where = server.programs, None, [*where, "-d", "postgres"]
+    else:
+        programs, password = _programs(engine.version), endpoint.password
+        database = urlsplit(endpoint.url).path.removeprefix("/")
+        where = ["-h", str(endpoint.host), "-p", str(endpoint.port), "-U", str(endpoint.user), "-d", database]
+    cluster.run_tool(programs, name, [*where, *words], copy, TOOL_TIMEOUT_S, password=password)
+
+
+def _programs(version: str) -> Path:
+    """Of the same release: a newer pg_restore sets what an older server does not know."""
+    major = version.partition(".")[0]
+    for provider in ("system", "wheel"):
+        with suppress(NotInstalled):
+            return Path(providers.find(f"postgres@{major}", provider).location).parent
+    raise NotInstalled(
+        f"pg_dump of PostgreSQL {major} is not on this machine, and the container is dumped from here"
+    )
+
+
 def _dumped(engine: Engine, endpoint: Endpoint, copy: Path) -> None:
-    server, where = _pg(engine)
-    words = [*where, "-d", "postgres", "-Fc", "-f", str(copy / _DUMP)]
-    cluster.run_tool(server.programs, "pg_dump", words, copy, TOOL_TIMEOUT_S)
+    _run_dump_tool("pg_dump", engine, endpoint, ["-Fc", "-f", str(copy / _DUMP)], copy)
 
 
 def _load_dump(engine: Engine, copy: Path) -> Endpoint:
-    """A new, empty cluster, and the dump loaded into it."""
     endpoint = engine.start()
-    server, where = _pg(engine)
-    words = [*where, "-d", "postgres", "--exit-on-error", str(copy / _DUMP)]
-    cluster.run_tool(server.programs, "pg_restore", words, copy, TOOL_TIMEOUT_S)
+    _run_dump_tool("pg_restore", engine, endpoint, ["--exit-on-error", str(copy / _DUMP)], copy)
     return endpoint
 
 
@@ -115,10 +137,6 @@ def _base_backup(wal: str) -> Callable[[Engine, Endpoint, Path], None]:
 def _into_cluster(engine: Engine, data: Path, copy: Path) -> None:
     shutil.copytree(copy / "data", data, symlinks=True)
     cluster.own(data, cluster.identity())
-
-
-def _nothing_yet(engine: Engine, data: Path, copy: Path) -> None:
-    """The engine makes an empty folder of its own when it starts."""
 
 
 # ---- SQLite, and Chroma on top of it
@@ -151,7 +169,7 @@ BACKUPS: dict[str, Backup] = {
     for backup in (
         Backup("rdb-copy", "redis", _snapshot, _into_folder),
         Backup("aof-copy", "redis", _append_only_files, _into_folder),
-        Backup("pg-dump", "postgres", _dumped, _nothing_yet, start=_load_dump),
+        Backup("pg-dump", "postgres", _dumped, load=_load_dump),
         Backup("pg-basebackup", "postgres", _base_backup("stream"), _into_cluster),
         Backup("pg-basebackup-no-wal", "postgres", _base_backup("none"), _into_cluster, safe=False),
         Backup("sqlite-backup", "sqlite", _online_backup, _into_folder),

@@ -11,13 +11,11 @@ import os
 import shutil
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-from recollect.verify.engines import Endpoint
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.host import folder
-from recollect.verify.host.errors import EngineError
+from recollect.verify.host.errors import EngineError, NotInstalled
 from recollect.verify.judging.evidence import NOTICED, UNSAFE_COPY
 from recollect.verify.running.faults.backups import BACKUPS, Backup
 from recollect.verify.running.faults.fault import (
@@ -28,7 +26,6 @@ from recollect.verify.running.faults.fault import (
     files_obstacle,
     ours_only,
 )
-from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.faults.storage import data_folder, empty
 from recollect.verify.running.scenario import Scenario
 
@@ -47,7 +44,7 @@ def backup_of(scenario: Scenario) -> Backup:
 
 class Restore(Witnessed):
     def strike(self) -> None:
-        run, backup = self.run, backup_of(self.run.scenario)
+        run, backup = self.run, self._chosen()
         copy = cluster.workspace(folder.current(), "backup")
         run.at_end(lambda: folder.discard(copy))
         with run.striking("restore", backup.name if backup.safe else UNSAFE_COPY):
@@ -55,19 +52,39 @@ class Restore(Witnessed):
             self._go_on()
             run.close_clients()  # nobody restores under a running application
             run.stop_engine()
-            data = data_folder(run)
-            owner = data.stat()
-            if run.engine.embedded or run.endpoint.path is None:  # a container's volume stays, emptied
-                empty(data)
-            else:
+            if (load := backup.load) is not None:
                 run.engine.wipe()
-            backup.put_back(run.engine, data, copy)
-            if run.endpoint.path is None:
-                _give(data, owner.st_uid, owner.st_gid)
-            run.start_engine(_starting(run, backup, copy))
+                run.start_engine(lambda: load(run.engine, copy))
+            else:
+                self._put_back(backup, copy)
+                run.start_engine()
             run.clients.start_missing()
         if not run.clients.writers:
             self._accept()
+
+    def _chosen(self) -> Backup:
+        """For settings of the user's own, by what the server says it keeps."""
+        run, scenario = self.run, self.run.scenario
+        if scenario.variant or not _asks_redis(scenario):
+            return backup_of(scenario)
+        keeps = run.engine.settings()
+        if keeps["appendonly"] == "yes":
+            return BACKUPS["aof-copy"]
+        if not keeps["save"]:
+            run.skip("with these settings Redis keeps nothing on the disk: there is nothing to restore")
+        return BACKUPS["rdb-copy"]
+
+    def _put_back(self, backup: Backup, copy: Path) -> None:
+        run, data = self.run, data_folder(self.run)
+        assert backup.put_back is not None
+        owner = data.stat()
+        if run.engine.embedded or run.endpoint.path is None:  # a container's volume stays, emptied
+            empty(data)
+        else:
+            run.engine.wipe()
+        backup.put_back(run.engine, data, copy)
+        if run.endpoint.path is None:
+            _give(data, owner.st_uid, owner.st_gid)
 
     def _make(self, backup: Backup, copy: Path) -> None:
         """Beside the clients, which go on."""
@@ -84,6 +101,8 @@ class Restore(Witnessed):
         thread.start()
         while thread.is_alive():
             run.go_on(_STEP_S)
+        if failed and isinstance(failed[0], NotInstalled):
+            run.skip(str(failed[0]))
         if failed:
             run.give_up(f"the backup {backup.name} could not be made: {failed[0]}")
 
@@ -110,9 +129,8 @@ def _give(data: Path, uid: int, gid: int) -> None:
         os.chown(path, uid, gid, follow_symlinks=False)
 
 
-def _starting(run: FaultedRun, backup: Backup, copy: Path) -> Callable[[], Endpoint] | None:
-    start = backup.start
-    return None if start is None else lambda: start(run.engine, copy)
+def _asks_redis(scenario: Scenario) -> bool:
+    return scenario.engine_kind == "redis" and scenario.policy == "custom"
 
 
 def _obstacle(scenario: Scenario) -> str | None:
@@ -121,13 +139,17 @@ def _obstacle(scenario: Scenario) -> str | None:
     backup = backup_of(scenario)
     if backup.engine != scenario.engine_kind:
         return f"{backup.name} is a backup of {backup.engine}, not of {scenario.engine_kind}"
-    if container_of(scenario) is not None:
+    if container_of(scenario) is not None and backup.load is None:
         if backup.engine == "postgres":
-            return "PostgreSQL's backup tools are run on this machine: a container's are not"
+            return (
+                "PostgreSQL's images let nobody make a base backup from outside: a dump (pg-dump) is restored"
+            )
         if (reason := files_obstacle(scenario)) is not None:
             return reason
-    if scenario.engine_kind == "redis" and scenario.policy in ("none", "custom"):
-        return "which files to keep depends on the settings: it is known for rdb and the append-only policies"
+    if scenario.engine_kind == "redis" and scenario.policy == "none":
+        return "without persistence Redis keeps nothing on the disk: there is nothing to restore"
+    if _asks_redis(scenario):
+        return None
     if backup.name == "rdb-copy" and scenario.policy != "rdb":
         return "with appendonly yes Redis does not load a dump.rdb: its append-only files are restored (aof-copy)"
     if backup.name == "aof-copy" and scenario.policy == "rdb":
