@@ -118,6 +118,9 @@ def checkout(tmp_path: Path) -> Path:
         ("memory", "main", "true"),
         ("other.py\nmemory/store.py", "main", "true"),
         ("other.py\ntwo words", "main", "false"),
+        ("other.py\n\ntwo words\n", "main", "false"),  # as a block in YAML has it
+        ("memory\n", "main", "true"),
+        ("\n", "main", "true"),
         ("other.py", "", "true"),  # not a pull request
     ],
 )
