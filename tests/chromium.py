@@ -1,5 +1,7 @@
 """Where a real Chromium is, and how every test starts it."""
 
+from playwright.async_api import expect
+
 from recollect.verify.suite.browser import chromium as executable
 
 __all__ = ["ARGUMENTS", "executable"]
@@ -13,3 +15,6 @@ ARGUMENTS = (
     "--disable-component-update",
     "--disable-sync",
 )
+
+# Playwright's own five seconds are over before a busy machine has drawn anything.
+expect.set_options(timeout=30_000)
