@@ -25,6 +25,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+sys.path.insert(0, str(Path(__file__).parent.parent))
+
 from tests.faults.cells import POLICIES, WEEK_S
 from tests.providers import docker_daemon
 from tests.providers.conftest import IMAGES, POSTGRES_16, REDIS_7, make_images, remove_images
@@ -65,6 +67,7 @@ volumes:
 SERVICE = {
     "restart": (Service.restart,),
     "kill-engine": (Service.kill, Service.kill_after_response),
+    "kill-app": (Service.kill, Service.stop_during_response),
     "pause": (Service.pause,),
     "power-loss": (Service.power_loss, Service.power_loss_after_response),
     "slow-fsync": (Service.slow_fsync,),
