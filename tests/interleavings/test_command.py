@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import build
+from recollect.verify.host.waiting import wait_until
 
 STORES = "tests.interleavings.planted.redis_tasks"
 
@@ -74,6 +77,26 @@ def test_one_program_of_a_store_without_a_race_is_tried_to_the_end(tmp_path: Pat
     assert program["coverage"] == "every distinguishable order"
     assert program["diverged"] == 0
     assert "every distinguishable order of 1 program;" in printed
+
+
+def test_when_it_is_terminated_it_says_how_far_it_came(tmp_path: Path) -> None:
+    words = ["explore", f"{STORES}:LockedValue", "--engine", "redis", "--interleavings", "--seconds", "600"]
+    out, json_file = tmp_path / "out", tmp_path / "found.json"
+    words += ["--how", "tasks", "--how", "processes", "--out", str(out), "--json", str(json_file)]
+    with subprocess.Popen(
+        [sys.executable, "-m", "recollect", *words],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as running:
+        wait_until((out / "tasks" / "target.log").exists, 60, "it did not begin")
+        running.terminate()
+        printed, _ = running.communicate(timeout=60)
+    assert running.returncode == 3
+    assert "tasks: unknown (it was stopped before the end)" in printed
+    assert "Tried: " in printed
+    (found,) = json.loads(json_file.read_text())["interleavings"]
+    assert found["status"] == "unknown"
 
 
 def test_a_schedule_that_does_not_fit_says_so(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ from recollect.verify.explore import exploration
 from recollect.verify.explore.exploration import NothingRecorded, TargetCheck, TargetRun
 from recollect.verify.explore.resuming import Explored, explore_run
 from recollect.verify.explore.second_crash import Recoveries, explore_recoveries
+from recollect.verify.host import interrupts
 from recollect.verify.host.errors import EngineError
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, engine_of
 from recollect.verify.target.workers import TargetBroken
@@ -180,7 +181,7 @@ def _explore_states(asked: StatesAsked, json_file: str | None, html: Path | None
     console = PlainConsole(stderr=json_file == "-")
     folder: Path | None = None
     try:
-        with ExitStack() as held:
+        with interrupts.terminated_like_interrupted(), ExitStack() as held:
             folder, run = (
                 _resumed(asked.target, asked.resume, held) if asked.resume else _recorded(asked, held)
             )

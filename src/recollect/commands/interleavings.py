@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from html import escape
@@ -32,6 +33,7 @@ from recollect.verify.explore.interleavings.results import (
 )
 from recollect.verify.explore.interleavings.search import CODE
 from recollect.verify.explore.interleavings.words import AllDone, explore_interleavings
+from recollect.verify.host import interrupts
 from recollect.verify.judging.checkers import ANOMALIES
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Status, exit_code
@@ -40,6 +42,7 @@ from recollect.verify.running import scenario as scenarios
 from recollect.verify.running import seal
 from recollect.verify.running.scenario import Scenario
 
+STOPPED = "it was stopped before the end"
 GATED = ("redis", "valkey", "postgres", "sqlite")
 """Engines that can have a gate between them and their clients."""
 
@@ -67,9 +70,9 @@ def explore_orders(asked: OrdersAsked) -> None:
     console = PlainConsole(stderr=asked.json_file == "-")
     try:
         engine = _checked(asked)
-        with ExitStack() as held:
+        with interrupts.terminated_like_interrupted(), ExitStack() as held:
             folder = held.enter_context(folder_of_run(asked.out, "interleavings"))
-            done = [_explored(console, one) for one in _questions(asked, engine, folder)]
+            done = list(_all_explored(console, _questions(asked, engine, folder)))
     except (BadRequest, BadProgram) as bad:
         echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
@@ -131,13 +134,29 @@ def _own_folder(path: Path) -> Path:
     return path
 
 
+def _all_explored(console: Console, questions: Sequence[InterleavingsAsked]) -> Iterator[AllDone]:
+    """One after the other, until it is stopped, or refused: then the others would be, too."""
+    for asked in questions:
+        yield (done := _explored(console, asked))
+        if done.refused or done.found.trouble == STOPPED:
+            return
+
+
 def _explored(console: Console, asked: InterleavingsAsked) -> AllDone:
-    with console.status(f"{asked.target} on {asked.engine}, {asked.how}") as status:
+    """If it is stopped, the result says how far it came."""
+    began, programs = time.monotonic(), dict[str, ProgramExplored]()
+    try:
+        with console.status(f"{asked.target} on {asked.engine}, {asked.how}") as status:
 
-        def listener(one: ProgramExplored) -> None:
-            status.update(f"{one.program}: {one.coverage}, {one.schedules:,} schedules")
+            def listener(one: ProgramExplored) -> None:
+                programs[one.program] = one
+                status.update(f"{one.program}: {one.coverage}, {one.schedules:,} schedules")
 
-        done = explore_interleavings(asked, listener)
+            done = explore_interleavings(asked, listener)
+    except KeyboardInterrupt:
+        so_far = InterleavingsFound(asked=asked, how=asked.how, programs=list(programs.values()))
+        so_far.trouble, so_far.elapsed_s = STOPPED, time.monotonic() - began
+        done = AllDone(so_far)
     _show(console, done)
     _save_for_replay(done.found)
     return done

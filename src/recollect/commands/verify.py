@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import re
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -34,6 +32,7 @@ from recollect.commands.writing import (
 from recollect.secret import SecretUrl
 from recollect.verify import durations, engines
 from recollect.verify.explore import orders_first
+from recollect.verify.host import interrupts
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix import repeating
@@ -339,7 +338,7 @@ def run(
     runnable = sum(cell.skipped is None for cell in cells)
     with folder_of_run(out, f"seed{request.seed}") as folder:
         console.print(f"seed {request.seed}", highlight=False)
-        with _terminated_like_interrupted(), LiveProgress(console, runnable, budget_s) as progress:
+        with interrupts.terminated_like_interrupted(), LiveProgress(console, runnable, budget_s) as progress:
             matrix = Matrix(
                 cells,
                 folder,
@@ -372,7 +371,7 @@ def _further_rounds(
 ) -> Results:
     """The cells again, with further seeds, until there were enough rounds or the time is up."""
     until_s = None if limits.all_s is None else started + limits.all_s
-    with _terminated_like_interrupted(), ExitStack() as stack:
+    with interrupts.terminated_like_interrupted(), ExitStack() as stack:
 
         def watch(cells: int) -> LiveProgress:
             stack.close()
@@ -381,20 +380,6 @@ def _further_rounds(
         return repeating.repeat(
             first, folder, rounds=limits.rounds, until_s=until_s, workers=workers, watch=watch
         )
-
-
-@contextmanager
-def _terminated_like_interrupted() -> Iterator[None]:
-    """A run that is terminated (SIGTERM) reports what it knows, like one that is interrupted."""
-
-    def interrupt(number: int, frame: object) -> None:
-        raise KeyboardInterrupt
-
-    former = signal.signal(signal.SIGTERM, interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, former)
 
 
 def _lay_out(request: VerifyRequest) -> tuple[list[Cell], list[Result], list[CellProcess[Any]]]:

@@ -1,4 +1,4 @@
-"""Ctrl-C at a bad moment, put off until a better one."""
+"""Ctrl-C at a bad moment, put off until a better one; and being terminated, which is much the same."""
 
 from __future__ import annotations
 
@@ -23,6 +23,20 @@ def put_off() -> Iterator[None]:
         signal.signal(signal.SIGINT, former)
         if came:
             signal.raise_signal(signal.SIGINT)
+
+
+@contextlib.contextmanager
+def terminated_like_interrupted() -> Iterator[None]:
+    """Within this block, who is terminated (SIGTERM) can still say what it knows, like one that is interrupted."""
+
+    def interrupt(number: int, frame: object) -> None:
+        raise KeyboardInterrupt
+
+    former = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, former)
 
 
 @contextlib.contextmanager
