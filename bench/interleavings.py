@@ -5,7 +5,8 @@ correct store of tests/interleavings/cells.py, each in a process and on an engin
 its name within the seconds, and its schedule, replayed on fresh stores, must show the same every time; a correct store
 must not be accused. Otherwise the exit code is 1. `--stress` runs each planted store of tasks beside it as plain
 concurrent code, without control, for the same time. Rates are given by the clock, and by the CPU time of the explorer,
-its clients and the engine, which says more on a machine with other work.
+its clients and the engine, which says more on a machine with other work. `--only planted` leaves out the correct ones,
+`--only correct` the others.
 
 `--schedules 10000` runs correct stores on Redis and PostgreSQL until there were so many, and counts those that went
 differently from the run they repeat: there must be none. Runs in which the engine gave a lock to another than before
@@ -203,6 +204,7 @@ def main() -> int:
     parser.add_argument("word", nargs="?", default="")
     parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--replays", type=int, default=20)
+    parser.add_argument("--only", choices=("planted", "correct"))
     parser.add_argument("--stress", action="store_true")
     parser.add_argument("--schedules", type=int, default=0)
     parser.add_argument("--out", type=Path)
@@ -210,6 +212,8 @@ def main() -> int:
     rows = repeated(options.schedules, options.seconds, options.word) if options.schedules else []
     for cell in () if options.schedules else (*PLANTED, *CORRECT):
         if options.word not in f"{cell.title} {cell.engine}":
+            continue
+        if options.only is not None and (options.only == "planted") != bool(cell.names):
             continue
         row = explored(cell, options.seconds, options.replays)
         if options.stress and cell.names and cell.how == "tasks" and not cell.cancel:

@@ -75,10 +75,21 @@ def test_a_race_that_needs_an_earlier_message_is_found_with_one(tmp_path: Path) 
     assert set(failure.names) & set(cell.names), failure.anomalies
 
 
+@pytest.mark.parametrize("how", ["tasks", "threads"])
+def test_a_store_that_counts_by_itself_is_new_for_each_schedule(how: str, tmp_path: Path) -> None:
+    """Its tenth append comes in the middle of the schedule only if nothing was appended before."""
+    name = "with_threads:CompactsEveryTenth" if how == "threads" else "redis_tasks:CompactsEveryTenthOfItsOwn"
+    (cell,) = (each for each in PLANTED if (each.store, each.how) == (name, how))
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("9+ a | a",)).found
+    assert found.failure is not None, (found.status, found.reason, found.coverage)
+    assert set(found.failure.names) & set(cell.names), found.failure.anomalies
+    assert found.failure.confirmed == CONFIRMATIONS
+    assert sum(one.repeated for one in found.programs) == 0
+
+
 @pytest.mark.parametrize("how", ["tasks", "processes"])
 def test_an_engine_without_our_scripts_is_no_other_order(how: str, tmp_path: Path) -> None:
-    """With messages before there is no rehearsal, which the store would remember; only the first run finds the engine
-    without the scripts."""
+    """Only the first run, which counts for nothing, finds the engine without the scripts."""
     (cell,) = (each for each in CORRECT if (each.store, each.how, each.cancel) == ("redis", how, False))
     found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("2+ p | r",)).found
     assert found.status == "held", found.reason

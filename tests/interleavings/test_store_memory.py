@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from recollect.verify.explore.interleavings.store_memory import StoreMemory
+from recollect.verify.explore.interleavings.world import SessionNames
 
 
 class Slotted:
@@ -63,3 +64,37 @@ def test_globals_of_its_module_are_part_of_it() -> None:
     finally:
         del CHANGES["another"]
     assert memory.fingerprint() == before
+
+
+def test_what_is_kept_for_earlier_schedules_does_not_count() -> None:
+    names = SessionNames("t")
+    store = Store()
+    memory = StoreMemory(store, is_past=names.is_past)
+    names.schedule = 1
+    session = names(0)
+    before = memory.fingerprint()
+    store.cache[session] = [1]
+    during = memory.fingerprint()
+    assert during != before
+    names.schedule = 2
+    assert memory.fingerprint() == before
+    store.cache[session].append(2)
+    assert memory.fingerprint() == before
+    store.cache[names(0)] = [1]
+    assert memory.fingerprint() not in (before, during)
+
+
+@pytest.mark.parametrize("key", ["{}", b"{}", ("turn", "{}"), 7])
+def test_a_key_names_an_earlier_session_if_it_contains_its_id(key: Any) -> None:
+    names = SessionNames("t")
+    names.schedule = 1
+    session = names(0)
+    if isinstance(key, tuple):
+        key = (key[0], session)
+    elif isinstance(key, bytes):
+        key = session.encode()
+    elif isinstance(key, str):
+        key = f"chat:{session}"
+    assert not names.is_past(key)
+    names.schedule = 11
+    assert names.is_past(key) == (key != 7)

@@ -136,7 +136,7 @@ def test_what_is_out_of_sight_is_a_line_and_no_failure(monkeypatch: pytest.Monke
     ("words", "told"),
     [
         (("a:make", "--engine", "redis", "--program", "a | q"), "--program 'a | q': 'q' is not an operation"),
-        (("a:make", "--engine", "redis", "--program", "a || a"), "a client between two | has no operation"),
+        (("a:make", "--engine", "redis", "--program", "a || a"), "client B has no operation"),
         (
             ("a:make", "--engine", "redis", "--program", "a|a", "--fault", "cut"),
             "no orders of events are tried",

@@ -264,6 +264,23 @@ class CompactsEveryTenth(OneCommand):
                 await pipe.delete(key).rpush(key, *known).execute()
 
 
+class CompactsEveryTenthOfItsOwn(OneCommand):
+    """The same at the store's own tenth message, whatever the session."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.count = 0
+
+    async def append(self, session: str, messages: Messages) -> None:
+        await super().append(session, messages)
+        self.count += 1
+        if self.count % 10 == 0:
+            key = f"chat:{session}"
+            known = await self.client.lrange(key, 0, -1)
+            async with self.client.pipeline() as pipe:
+                await pipe.delete(key).rpush(key, *known).execute()
+
+
 class WriteBehind(OneCommand):
     """Acknowledged as soon as the write is on its way."""
 

@@ -59,6 +59,22 @@ class CounterInTheEngine(Counter):
         self.client.hset(f"chat:{session}", mapping=fields)
 
 
+class CompactsEveryTenth(CounterInTheEngine):
+    """At its own tenth append, whatever the session, it reads everything and writes it back."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.count = 0
+
+    def append(self, session: str, messages: Messages) -> None:
+        super().append(session, messages)
+        self.count += 1
+        if self.count % 10 == 0:
+            known = self.client.hgetall(f"chat:{session}")
+            with self.client.pipeline() as pipe:
+                pipe.delete(f"chat:{session}").hset(f"chat:{session}", mapping=known).execute()
+
+
 class LockPerSession(Counter):
     """A lock for each session, made when it is first needed: two threads make two."""
 

@@ -49,7 +49,8 @@ from recollect.verify.judging.retention import EngineClock, Life
 from recollect.verify.judging.session_state import FOREVER, Purge, SessionEvidence
 
 NOTHING = Seen()
-COLUMN_STEP = 4096
+COLUMN_STEP_MIN, COLUMN_STEP_MAX = 16, 4096
+"""How many rows a column grows by: little histories are judged by the thousand."""
 
 
 class _Caller:
@@ -225,12 +226,12 @@ class _Collector:
         return turn
 
     def _grow(self, messages: int) -> None:
-        """Columns with a default grow by thousands of rows: one at a time takes twice as long."""
-        evidence = self.evidence
-        count = max(COLUMN_STEP, messages - len(evidence.state))
-        evidence.turn_done.extend([NEVER] * COLUMN_STEP)
-        evidence.turn_done_s.frombytes(bytes(8 * COLUMN_STEP))
-        evidence.turn_claim.extend(bytes(COLUMN_STEP))
+        """Columns with a default double up to thousands of rows: one at a time takes twice as long."""
+        evidence, step = self.evidence, min(COLUMN_STEP_MAX, max(COLUMN_STEP_MIN, len(self.evidence.state)))
+        count = max(step, messages - len(evidence.state))
+        evidence.turn_done.extend([NEVER] * step)
+        evidence.turn_done_s.frombytes(bytes(8 * step))
+        evidence.turn_claim.extend(bytes(step))
         evidence.state.extend(bytes(count))
         evidence.seen_at.extend([NEVER] * count)
         evidence.entered.extend([NEVER] * count)

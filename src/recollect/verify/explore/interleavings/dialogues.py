@@ -11,6 +11,7 @@ import copy
 import re
 import struct
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import NamedTuple
 
 from recollect.verify.explore.interleavings.footprints import (
@@ -190,6 +191,11 @@ _ABOUT_TYPES = re.compile(
 """What asyncpg asks about types, once per connection."""
 
 
+@lru_cache(1000)
+def _is_about_types(sql: str) -> bool:
+    return _ABOUT_TYPES.match(" ".join(sql.lower().split())) is not None
+
+
 class PgDialogue(Dialogue):
     framed = True
 
@@ -222,7 +228,7 @@ class PgDialogue(Dialogue):
             if sql is None:
                 continue
             texts.append(sql)
-            if kind in (b"Q", b"E") and not _ABOUT_TYPES.match(" ".join(sql.lower().split())):
+            if kind in (b"Q", b"E") and not _is_about_types(sql):
                 touched |= of_sql(sql, in_transaction=self._status != b"I")
                 setup = False
         label = "; ".join(" ".join(text.split())[:60] for text in texts) or "prepare"

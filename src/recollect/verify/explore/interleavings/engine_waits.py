@@ -23,9 +23,9 @@ from recollect.verify.explore.interleavings.held_connection import real_clock
 from recollect.verify.wire import pgwire, resp
 
 PATIENCE_S = 5.0
-USUALLY_MS = 5
+USUALLY_S = 0.0005
 """Most requests are answered sooner; then nobody has to be asked who waits."""
-AGAIN_MS = 1
+AGAIN_S = 0.001
 DEADLOCK = "40P01"
 """What PostgreSQL says to whom it refuses in order to end a circle."""
 
@@ -119,25 +119,23 @@ def waits_of(engine: Engine, held: ExitStack) -> EngineWaits:
 def settle(asked: Sequence[A], waits: EngineWaits, patience_s: float = PATIENCE_S) -> list[A]:
     """Waits until the engine has nothing more to do; those it has answered."""
     left, answered = list(asked), []
-    end, wait_ms = real_clock() + patience_s, USUALLY_MS
+    end, wait_s = real_clock() + patience_s, USUALLY_S
     while left:
         came = [one for one in left if one.hear()]
         if came:
             answered += came
             left = [one for one in left if one.in_engine]
-            wait_ms = 0
-        elif not _ready(left, wait_ms):
+            wait_s = 0.0
+        elif not _ready(left, wait_s):
             if waits.all_wait(left) or real_clock() > end:
                 break
-            wait_ms = AGAIN_MS
+            wait_s = AGAIN_S
     return answered
 
 
-def _ready(asked: Sequence[InEngine], timeout_ms: int) -> bool:
-    poll = select.poll()
-    for one in asked:
-        poll.register(one.fileno(), select.POLLIN)
-    return bool(poll.poll(timeout_ms))
+def _ready(asked: Sequence[InEngine], timeout_s: float) -> bool:
+    """`poll` waits for whole milliseconds."""
+    return bool(select.select(asked, (), (), timeout_s)[0])
 
 
 def pick(waited: Sequence[tuple[str, InEngine]], answered: Sequence[tuple[str, InEngine]]) -> str:

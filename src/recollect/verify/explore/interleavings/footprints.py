@@ -8,6 +8,7 @@ write to everything, so that no order is left out because of it.
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 Footprint = frozenset[tuple[str, bool]]
 """What is touched, and whether it is written."""
@@ -63,6 +64,7 @@ _WRITES = frozenset(
     b"HSETNX HMSET HDEL HINCRBY SADD SREM SPOP ZADD ZREM ZINCRBY ZREMRANGEBYRANK ZREMRANGEBYSCORE XADD XDEL "
     b"XTRIM".split()
 )
+_KNOWN = _READS | _WRITES
 _MANY_KEYS = frozenset(b"MGET DEL UNLINK EXISTS WATCH TOUCH".split())
 _NO_KEYS = REDIS_SETUP | frozenset(b"MULTI UNWATCH DISCARD WAIT WAITAOF".split())
 
@@ -74,7 +76,7 @@ def of_redis(words: list[bytes]) -> Footprint:
         return NOTHING
     if name in (b"EVAL", b"EVALSHA") and len(words) > 2 and words[2].isdigit():
         return frozenset((_text(key), True) for key in words[3 : 3 + int(words[2])])
-    if name not in _READS | _WRITES or len(words) < 2:
+    if name not in _KNOWN or len(words) < 2:
         return WRITES_ALL
     keys = words[1:] if name in _MANY_KEYS else words[1:2]
     return frozenset((_text(key), name in _WRITES) for key in keys)
@@ -103,6 +105,7 @@ _PURE = frozenset(
 """Functions that write nothing, and words that may stand before a bracket."""
 
 
+@lru_cache(1000)
 def of_sql(sql: str, *, in_transaction: bool) -> Footprint:
     """What a statement touches, as far as others can tell. Rows written inside a transaction are seen by nobody before
     its COMMIT; only other writers notice them, since they wait. A pool that resets a connection takes no locks: it
@@ -124,6 +127,7 @@ def of_sql(sql: str, *, in_transaction: bool) -> Footprint:
     return frozenset(found)
 
 
+@lru_cache(1000)
 def of_sqlite(sql: str, *, in_transaction: bool) -> Footprint:
     """The same in SQLite, where whoever writes locks the whole file until the transaction ends, and a transaction keeps
     what it has read."""

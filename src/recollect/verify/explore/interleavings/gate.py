@@ -36,15 +36,25 @@ class GatedLink:
     is_held_back: bool = False
     """It found what it needs locked, and is not let through again before somebody else has moved."""
     _eof: bool = False
+    _looked: tuple[int, bool, SentRequest | None] = (0, False, None)
+    """How much had been written when it was last looked at; whether it was whole; and what it asks."""
 
     @property
     def is_ready(self) -> bool:
         """Whether a whole request waits to be sent."""
-        return bool(self.out) and not self.in_engine and self.dialogue.whole(bytes(self.out))
+        if self.in_engine or not self.out:
+            return False
+        if self._looked[0] != len(self.out):
+            self._looked = (len(self.out), self.dialogue.whole(bytes(self.out)), None)
+        return self._looked[1]
 
     @property
     def next_request(self) -> SentRequest:
-        return self.dialogue.copy().request(bytes(self.out))
+        size, is_whole, request = self._looked
+        if request is None or size != len(self.out):
+            request = self.dialogue.copy().request(bytes(self.out))
+            self._looked = (len(self.out), is_whole, request)
+        return request
 
     def read_client(self) -> bool:
         """Takes what the client sends; False when it has closed the connection."""
@@ -58,6 +68,7 @@ class GatedLink:
     def send(self) -> SentRequest:
         self.asked = bytes(self.out)
         self.out.clear()
+        self._looked = (0, False, None)
         self.request = self.dialogue.request(self.asked)
         self.engine.settimeout(None)
         with contextlib.suppress(OSError):  # the engine has ended the connection, which `hear` will see

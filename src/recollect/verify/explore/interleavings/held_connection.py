@@ -69,7 +69,7 @@ class HeldConnection(asyncio.Transport):
         self._moment = moment
         self._inbox = bytearray()
         self._eof = self._closing = False
-        self._peeked: tuple[int, SentRequest] | None = None
+        self._peeked: tuple[int, Dialogue, SentRequest] | None = None
         self._poll = select.poll()
         self._poll.register(sock.fileno(), select.POLLIN)
 
@@ -140,14 +140,16 @@ class HeldConnection(asyncio.Transport):
         """The request that waits."""
         data = self.out[0].data
         if self._peeked is None or self._peeked[0] != len(data):
-            self._peeked = (len(data), self.dialogue.copy().request(bytes(data)))
-        return self._peeked[1]
+            heard = self.dialogue.copy()
+            self._peeked = (len(data), heard, heard.request(bytes(data)))
+        return self._peeked[2]
 
     def arrive(self) -> Segment:
         """The oldest request reaches the engine."""
+        request = self.next_request
         asked = self.asked = self.out.pop(0)
-        self._peeked = None
-        asked.request = self.dialogue.request(bytes(asked.data))
+        assert self._peeked is not None
+        self.dialogue, self._peeked, asked.request = self._peeked[1], None, request
         self.in_engine = True
         try:
             self.socket.sendall(asked.data)

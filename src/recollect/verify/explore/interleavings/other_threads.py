@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import platform
 import threading
 import time
@@ -105,11 +106,19 @@ def _turns(numbers: Collection[str]) -> list[str]:
 
 def native_threads() -> set[str]:
     """The numbers of this process's threads, including those that Python does not know."""
-    return {path.name for path in Path("/proc/self/task").iterdir()}
+    return set(os.listdir("/proc/self/task"))  # noqa: PTH208  (`iterdir` takes ten times as long)
 
 
 def is_asleep(who: str) -> bool:
     """Whether a process, or a thread of ours (`self/task/N`), waits or is gone."""
-    with contextlib.suppress(OSError):
-        return Path(f"/proc/{who}/stat").read_text().rpartition(")")[2].split()[0] == "S"
-    return True
+    try:  # thousands of times a second: a `Path` would take three times as long
+        file = os.open(f"/proc/{who}/stat", os.O_RDONLY)
+    except OSError:
+        return True
+    try:
+        said = os.read(file, 512)
+    except OSError:
+        return True
+    finally:
+        os.close(file)
+    return said[said.rfind(b")") + 2 :].startswith(b"S")

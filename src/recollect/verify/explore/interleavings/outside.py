@@ -234,7 +234,8 @@ class Outside:
 
     def deliver(self, connection: HeldConnection) -> Footprint:
         request = connection.answers[0].request
-        self._audience.note(connection.answers[0].owner, "deliver", request.label if request else "")
+        if request is None or not request.setup:
+            self._audience.note(connection.answers[0].owner, "deliver", request.label if request else "")
         connection.deliver()
         return NOTHING
 

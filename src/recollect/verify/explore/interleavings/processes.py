@@ -12,6 +12,7 @@ before another has moved.
 from __future__ import annotations
 
 import contextlib
+import os
 import selectors
 import time
 from collections.abc import Generator
@@ -34,7 +35,14 @@ from recollect.verify.explore.interleavings.other_threads import is_asleep
 from recollect.verify.explore.interleavings.outside import StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
-from recollect.verify.explore.interleavings.search import Alternating, Diverged, Redundant, Replay, Strategy
+from recollect.verify.explore.interleavings.search import (
+    Alternating,
+    Diverged,
+    Redundant,
+    Replay,
+    Strategy,
+    started,
+)
 from recollect.verify.explore.interleavings.statement_gate import gate_for
 from recollect.verify.explore.interleavings.tasks import ROUNDS_FREE, ROUNDS_MAX
 from recollect.verify.explore.interleavings.world import (
@@ -49,6 +57,8 @@ from recollect.verify.target import pipe
 from recollect.verify.target.workers import START_TIMEOUT_S, Worker, Workers
 
 SCHEDULES_PER_CLIENT = 200
+CLIENTS_MIN = 2
+"""How many are there from the beginning: most programs have so many."""
 BUSY = "SQLITE_BUSY"
 STEPS_MAX = 300
 SLEEP_MAX_S = 10.0
@@ -80,6 +90,10 @@ class ProcessWorld:
     """`waits` asks the engine who waits for whom."""
 
     unseen: str | None = None
+    after_cancel = False
+
+    def trust_no_more(self) -> None:
+        """Nobody gives up here."""
 
     def __init__(
         self,
@@ -95,16 +109,33 @@ class ProcessWorld:
         self._selector = selectors.DefaultSelector()
         self.session = SessionNames("p")
         self._clients: list[_GatedClient] = []
-        self._program: ClientsProgram | None = None
-        self._dirty, self._used = True, 0
+        """As many as a program has needed so far; the last ones may have no part in the next."""
+        self._matters: dict[ClientsProgram, bool] = {}
+        """Whether what the stores remember changes how a program goes."""
+        self._known: set[ClientsProgram] = set()
+        """Programs that were rehearsed."""
+        self._rehearsed: set[str] = set()
+        """What these clients' stores have done, and for how many at once."""
+        self._clients_max = 0
+        self._dirty, self._used = False, 0
         self._touched: set[tuple[str, bool]] = set()
+
+    def open(self) -> None:
+        self._launch_clients(CLIENTS_MIN)
 
     # ---- one schedule
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
-        worn = self._used >= SCHEDULES_PER_CLIENT
-        if fresh or self._dirty or worn or program.before or program != self._program:
-            self._open(program)
+        if program.before and program not in self._matters:
+            self._matters[program] = self._past_matters(program)
+        alone = self._matters.get(program, False)
+        if fresh or self._dirty or alone or self._used >= SCHEDULES_PER_CLIENT:
+            self._close_clients()
+        self._launch_clients(len(program.clients))
+        if alone:
+            self._warm(program)
+        else:
+            self._rehearse(program)
         self._used += 1
         return self._one(program, strategy)
 
@@ -112,8 +143,8 @@ class ProcessWorld:
         self.session.schedule += 1
         self._course = ChosenCourse(strategy, self.session.shorten)
         self._history = self._new_history(program)
-        for client, ops in zip(self._clients, program.clients, strict=True):
-            client.begin_schedule(ops)
+        for number, client in enumerate(self._clients):
+            client.begin_schedule(program.clients[number] if number < len(program.clients) else ())
         self._dirty = True
         self._append_before(program.before)
         for _ in range(STEPS_MAX):
@@ -316,8 +347,11 @@ class ProcessWorld:
                     setup.forward()
             elif self._has_stopped(client):
                 return
+            elif client.gate.ready:
+                os.sched_yield()  # it has more to do, and may need this core for it
+                self._hear(0.0)
             else:
-                self._hear(0.0 if client.gate.ready else 0.02)
+                self._hear(0.02)
 
     def _has_stopped(self, client: _GatedClient) -> bool:
         """Whether it has nothing more to send: it waits in the engine, or has a request ready and sleeps."""
@@ -345,36 +379,56 @@ class ProcessWorld:
 
     # ---- clients
 
-    def _open(self, program: ClientsProgram) -> None:
-        self._close_clients()
-        while len(self._clients) > len(program.clients):
-            self._clients.pop().gate.close()
-        for number in range(len(self._clients), len(program.clients)):
+    def _past_matters(self, program: ClientsProgram) -> bool:
+        """Whether stores that have been used once go another way: then each schedule gets new clients. The first run is
+        for the engine, where scripts stay; the second is on new stores, the third on the same ones."""
+        courses: list[ScheduleRun] = []
+        for place in range(3):
+            if self._dirty or place == 1:
+                self._close_clients()
+            self._launch_clients(len(program.clients))
+            self._warm(program)
+            with contextlib.suppress(Unfinished):
+                courses.append(self._one(program, started(Replay(""))))
+        self._rehearsed |= program.letters
+        return self._dirty or len(courses) < 3 or not courses[1].went_like(courses[2])
+
+    def _warm(self, program: ClientsProgram) -> None:
+        """Lets each client of new stores read, which opens its connection and changes nothing."""
+        if self._clients_max < len(program.clients):
+            with contextlib.suppress(Unfinished):
+                self._one(program.reading, started(Alternating(1)))
+            self._clients_max = len(program.clients)
+
+    def _rehearse(self, program: ClientsProgram) -> None:
+        """Runs a new program a few times first, which the engine remembers (scripts); and any on stores that have not
+        done what it does, or for fewer clients."""
+        done = program.letters <= self._rehearsed and len(program.clients) <= self._clients_max
+        if done and program in self._known:
+            return
+        for rehearsal in (Alternating(1), Alternating(-1), Replay("")):
+            with contextlib.suppress(Unfinished):
+                self._one(program, started(rehearsal))
+            if self._dirty:  # a damaged store would show nothing: better a cold one
+                self._close_clients()
+                self._launch_clients(len(program.clients))
+        self._known.add(program)
+        self._rehearsed |= program.letters
+        self._clients_max = max(self._clients_max, len(program.clients))
+
+    def _launch_clients(self, count: int) -> None:
+        """Sees to it that so many clients are there."""
+        for number in range(len(self._clients), count):
             self._clients.append(
                 _GatedClient(NAMES[number], number, gate_for(self._endpoint, self._selector))
             )
-        self._launch_clients()
-        is_new, self._program, self._used = program != self._program, program, 0
-        rehearsals: tuple[Strategy, ...] = (Alternating(1), Alternating(-1), Replay(""))
-        if (
-            program.before
-        ):  # once: scripts stay in the engine, and what the stores remember must be the same each time
-            rehearsals = (Replay(""),) if is_new else ()
-        for rehearsal in rehearsals:
-            rehearsal.start()
-            with contextlib.suppress(Unfinished):
-                self._one(program, rehearsal)
-            if self._dirty or program.before:  # a damaged store would show nothing: better a cold one
-                self._close_clients()
-                self._launch_clients()
-
-    def _launch_clients(self) -> None:
-        for client in self._clients:
+        new = [client for client in self._clients[:count] if client.worker is None]
+        for client in new:
             client.gate.connections = 0
             client.worker = self._workers.launch(
                 self._spec, client.gate.shown, environment=client.gate.environment
             )
-        for client in self._clients:
+        for client in new:
             self._let_open(client)
 
     def _let_open(self, client: _GatedClient) -> None:
@@ -406,6 +460,8 @@ class ProcessWorld:
                 self._workers.kill(client.worker)
                 client.worker = None
             client.reply = client.work = None
+        self._dirty, self._used = False, 0
+        self._rehearsed, self._clients_max = set(), 0
 
     def close(self) -> None:
         self._close_clients()

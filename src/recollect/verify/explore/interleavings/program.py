@@ -78,7 +78,8 @@ class ClientsProgram:
         parts = (rest if plus else text).split("|")
         if len(parts) > CLIENTS_MAX:
             raise BadProgram(f"program {text!r}: {len(parts)} clients; {CLIENTS_MAX} at most")
-        return cls(tuple(tuple(_operations(text, part)) for part in parts), before)
+        clients = (tuple(_operations(text, part, name)) for part, name in zip(parts, NAMES, strict=False))
+        return cls(tuple(clients), before)
 
     def __str__(self) -> str:
         return (f"{self.before}+ " if self.before else "") + " | ".join(
@@ -88,6 +89,15 @@ class ClientsProgram:
     @property
     def sessions(self) -> range:
         return range(1 + max(op.session for operations in self.clients for op in operations))
+
+    @property
+    def reading(self) -> ClientsProgram:
+        """As many clients, each of which only reads."""
+        return ClientsProgram(((ProgramOp("r"),),) * len(self.clients))
+
+    @property
+    def letters(self) -> set[str]:
+        return {op.letter for operations in self.clients for op in operations}
 
     @property
     def names(self) -> str:
@@ -123,10 +133,10 @@ def _before(text: str, number: str) -> int:
     return int(number)
 
 
-def _operations(text: str, part: str) -> Iterator[ProgramOp]:
+def _operations(text: str, part: str, client: str) -> Iterator[ProgramOp]:
     words = part.split()
     if not words:
-        raise BadProgram(f"program {text!r}: a client between two | has no operation")
+        raise BadProgram(f"program {text!r}: client {client} has no operation")
     if len(words) > OPERATIONS_MAX:
         raise BadProgram(f"program {text!r}: {len(words)} operations of one client; {OPERATIONS_MAX} at most")
     for word in words:

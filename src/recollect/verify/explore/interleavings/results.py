@@ -174,6 +174,8 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
         """What was tried, in one sentence."""
         ended_early = self.failure is not None
         kinds = [one.coverage for one in self.programs if one.schedules or not ended_early]
+        if not kinds:
+            return "nothing"
         told = [f"{kind} of {kinds.count(kind)}" for kind in dict.fromkeys(kinds)]
         count = sum(one.schedules for one in self.programs)
         all_of_them = counted(len(kinds), "program")

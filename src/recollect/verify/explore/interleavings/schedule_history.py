@@ -70,6 +70,8 @@ class ScheduleHistory:
         """An operation raised or never ended, and nothing excuses it."""
         self.disturbed = False
         """An operation ended in a way that may have damaged the store, so the store is not used again."""
+        self.gave_up = False
+        """A caller has given up, which may have damaged it too."""
 
     # ---- beginning
 
@@ -150,7 +152,7 @@ class ScheduleHistory:
 
     def cancelled(self, client: int) -> str:
         """The caller gave up: it may have happened or not."""
-        self.disturbed = True
+        self.gave_up = True
         self.writer.unknown(client, "cancelled")
         return "cancelled"
 

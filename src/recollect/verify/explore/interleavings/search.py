@@ -243,16 +243,20 @@ class Replay:
 
 
 R = TypeVar("R")
+S = TypeVar("S", bound=Strategy)
+
+
+def started(strategy: S) -> S:
+    strategy.start()
+    return strategy
 
 
 def replayed(schedule: str, run: Callable[[Strategy], R]) -> R:
     """One schedule, run until the engine picks as it did."""
     attempts = Attempts()
     while True:
-        strategy = Replay(schedule)
-        strategy.start()
         try:
-            return run(strategy)
+            return run(started(Replay(schedule)))
         except PickedOtherwise as reason:
             if not attempts.allows(reason):
                 raise

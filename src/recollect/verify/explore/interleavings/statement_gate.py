@@ -55,6 +55,7 @@ class StatementLink(GatedLink):
     def _answer(self, word: bytes) -> SentRequest:
         self.asked = bytes(self.out)
         self.out.clear()
+        self._looked = (0, False, None)
         self.request = self.dialogue.request(self.asked)
         self.in_engine, self.is_held_back, self._heard = True, False, b""
         self._say(word)

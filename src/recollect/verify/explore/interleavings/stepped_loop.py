@@ -96,6 +96,8 @@ class SteppedLoop(asyncio.SelectorEventLoop):
 
     def next_timer(self) -> asyncio.TimerHandle | None:
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        if not scheduled or not scheduled[0].cancelled():  # a heap, from which asyncio drops those at the top
+            return scheduled[0] if scheduled else None
         return min((t for t in scheduled if not t.cancelled()), key=lambda t: t.when(), default=None)
 
     def call_at(self, when: float, callback: Any, *args: Any, context: Any = None) -> Any:  # type: ignore[override]

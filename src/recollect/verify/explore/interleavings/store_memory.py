@@ -2,6 +2,7 @@
 
 It follows containers, objects of the store's own package, and asyncio's and threading's primitives, but not the inside
 of a driver (nobody can tell which of two equal connections a task got). The globals of the store's module count too.
+What is kept for sessions of earlier schedules does not: nobody uses them any more.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from typing import Any
 
 NODES_MAX = 5000
 _PLAIN = (str, int, float, bytes, bool, type(None), complex)
+_PLAIN_TYPES = frozenset(_PLAIN)
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _PRIMITIVES = frozenset({"asyncio.locks", "asyncio.queues", "threading"})
 _IGNORED = ("_loop", "__weakref__", "__dict__")
@@ -26,8 +28,11 @@ Way = Callable[[Any], int]
 class StoreMemory:
     """Taken after every step, so what to do with each class is decided once."""
 
-    def __init__(self, *roots: Any) -> None:
+    def __init__(self, *roots: Any, is_past: Callable[[Any], bool] = lambda key: False) -> None:
+        """`is_past` says whether a key in a dictionary names a session of an earlier schedule; it stays so."""
         self._roots = roots
+        self._is_past = is_past
+        self._past: set[Any] = set()
         modules = {type(root).__module__ for root in roots}
         self._packages = {module.partition(".")[0] for module in modules} - {"builtins"}
         self._globals = [
@@ -37,9 +42,14 @@ class StoreMemory:
             for name, value in vars(sys.modules[module]).items()
             if not name.startswith("__") and not _is_code(value)
         ]
-        self._left = 0
+        self._left = NODES_MAX
         self._seen: dict[int, int] = {}
         self._ways: dict[type, Way | None] = {}
+
+    @property
+    def is_large(self) -> bool:
+        """Whether the latest fingerprint came near to what it can take in."""
+        return self._left < NODES_MAX // 2
 
     def fingerprint(self) -> int:
         self._left = NODES_MAX
@@ -71,7 +81,7 @@ class StoreMemory:
         if issubclass(kind, list | tuple | deque):
             return lambda thing: hash((name, tuple(map(of, thing))))
         if issubclass(kind, dict):
-            return lambda thing: hash(("dict", tuple(map(of, thing)), tuple(map(of, thing.values()))))
+            return self._dictionary
         if issubclass(kind, set | frozenset):
             return lambda thing: hash(
                 ("set", len(thing), frozenset(of(item) for item in thing if isinstance(item, _PLAIN)))
@@ -86,14 +96,32 @@ class StoreMemory:
         only = hash(name)
         return lambda thing: only
 
+    def _dictionary(self, thing: dict[Any, Any]) -> int:
+        of, past = self._of, self._past
+        parts: list[Any] = ["dict"]
+        for key, value in thing.items():
+            if key not in past:
+                if self._is_past(key):
+                    past.add(key)
+                else:
+                    parts += (of(key), of(value))
+        return hash(tuple(parts))
+
     def _way_into(self, kind: type) -> Way:
         of, name, slots = self._of, kind.__name__, _slots(kind)
 
         def look(thing: Any) -> int:
             fields = getattr(thing, "__dict__", {})
-            parts = [(field, of(value)) for field, value in fields.items() if field not in _IGNORED]
-            parts += [(slot, of(getattr(thing, slot))) for slot in slots if hasattr(thing, slot)]
-            return hash((name, tuple(parts)))
+            parts: list[Any] = [name]
+            for field, value in fields.items():
+                if type(value) in _PLAIN_TYPES:  # most are; a call for each would take twice as long
+                    parts += (field, value)
+                elif field not in _IGNORED:
+                    parts += (field, of(value))
+            for slot in slots:
+                if hasattr(thing, slot):
+                    parts += (slot, of(getattr(thing, slot)))
+            return hash(tuple(parts))
 
         return look
 

@@ -33,7 +33,7 @@ from recollect.verify.explore.interleavings.held_connection import ACTOR, PATIEN
 from recollect.verify.explore.interleavings.outside import Outside, StepOption, StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
-from recollect.verify.explore.interleavings.search import Alternating, Diverged, Replay, Strategy
+from recollect.verify.explore.interleavings.search import Alternating, Diverged, Replay, Strategy, started
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop
 from recollect.verify.explore.interleavings.store_memory import StoreMemory
 from recollect.verify.explore.interleavings.told_statements import told_statements
@@ -57,8 +57,8 @@ ROUNDS_MAX = 20
 """How often a client may ask the same and get the same answer while nobody else can move."""
 ROUNDS_FREE = 5
 """How often it may do so while others could move: a store that gives up waiting should get to do so."""
-SCHEDULES_PER_STORE = 50
-"""A store remembers sessions, so it is reopened after this many schedules."""
+SCHEDULES_PER_STORE = 100
+"""A store remembers sessions, so it is reopened after this many schedules, or sooner if it remembers much."""
 OPENING_S = 60.0
 LEAVING_S = 10.0
 """In the store's time: how long operations may take to end after their schedule was cut short."""
@@ -110,8 +110,18 @@ class TaskWorld:
         self._outside = Outside(endpoint.engine, self, waits)
         self.session = SessionNames("t")
         self._loop: SteppedLoop | None = None
-        self._program: ClientsProgram | None = None
         self._dirty, self._used = False, 0
+        self._matters: dict[ClientsProgram, bool] = {}
+        """Whether what the store remembers changes how a program goes."""
+        self.after_cancel = self._only_cancelled = False
+        self._trusts = True
+        self._usual: dict[ClientsProgram, tuple[ScheduleRun, int]] = {}
+        """How a program goes on a new store if nobody gives up, and with how many connections."""
+        self._known: set[ClientsProgram] = set()
+        """Programs that were rehearsed."""
+        self._rehearsed: set[str] = set()
+        """What this store has done, and for how many clients at once."""
+        self._clients_max = 0
         self._steps = self._fingerprint = self._timers_set = 0
         self._free = True
         """While true, nothing is recorded, and whatever can happen happens at once."""
@@ -127,42 +137,93 @@ class TaskWorld:
     def unseen(self) -> str | None:
         return self._outside.unseen
 
+    def open(self) -> None:
+        self._open()
+
     # ---- one schedule
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
-        # What the store remembers must be the same each time.
-        remembers = self._cancellations or program.before
-        if fresh or self._dirty or remembers or program != self._program or self._used >= SCHEDULES_PER_STORE:
+        if program.before and program not in self._matters:
+            self._matters[program] = self._past_matters(program)
+        alone = self._matters.get(program, False)
+        worn = self._used >= SCHEDULES_PER_STORE or (self._used > 0 and self._memory.is_large)
+        if fresh or worn or alone or (self._dirty and not self._is_as_before(program)):
             self.close()
-        if program.before and program != self._program:
-            self._warm_engine(program)
-        self._program = program
         if self._loop is None:
             self._open()
+        if alone:
+            self._warm(program)
+        else:
             self._rehearse(program)
         self._used += 1
         return self._one(program, strategy, self._cancellations)
 
-    def _warm_engine(self, program: ClientsProgram) -> None:
-        """Runs the program on a store that is then thrown away: scripts stay in the engine, and no store remembers."""
-        self._open()
-        once = Replay("")
-        once.start()
-        with contextlib.suppress(Unfinished):
-            self._one(program, once, 0)
-        self.close()
+    def _past_matters(self, program: ClientsProgram) -> bool:
+        """Whether a store that has been used once goes another way: then it is opened anew for each schedule. The first
+        run is for the engine, where scripts stay; the second is on a new store, the third on the same one."""
+        courses: list[ScheduleRun] = []
+        for place in range(3):
+            if self._dirty or place == 1:
+                self.close()
+            if self._loop is None:
+                self._open()
+            self._warm(program)
+            with contextlib.suppress(Unfinished):
+                courses.append(self._one(program, started(Replay("")), 0))
+        self._rehearsed |= program.letters
+        return self._dirty or len(courses) < 3 or not courses[1].went_like(courses[2])
+
+    def _warm(self, program: ClientsProgram) -> None:
+        """Lets each client of a new store read, which opens its connection and changes nothing."""
+        if self._clients_max < len(program.clients):
+            with contextlib.suppress(Unfinished):
+                self._one(program.reading, started(Alternating(1)), 0)
+            self._clients_max = len(program.clients)
+            self._outside.look_for_strangers()
+
+    def _is_as_before(self, program: ClientsProgram) -> bool:
+        """Whether a store on which a caller has given up goes as a new one does, which is quicker to see than to open
+        another. It may have to replace a connection first; one more than usual would be used instead of a new one."""
+        usual, connections = self._usual.get(program, (None, 0))
+        if usual is None or not self._only_cancelled:
+            return False
+        for _ in range(2):
+            if self._connections > connections:
+                return False
+            with contextlib.suppress(Unfinished):
+                course = self._one(program, started(Alternating(1)), 0)
+                self.after_cancel = course.went_like(usual) and self._connections == connections
+            if self._dirty or self.after_cancel:
+                return not self._dirty
+        return False
+
+    def trust_no_more(self) -> None:
+        self._trusts = False
+        self._usual.clear()
+
+    @property
+    def _connections(self) -> int:
+        return sum(not connection.gone for connection in self._outside.connections)
 
     def _rehearse(self, program: ClientsProgram) -> None:
-        """Runs the program a few times first, so that the connections and prepared statements it needs are there."""
-        if not program.before:
-            concurrent = (Alternating(1),) if self._cancellations else (Alternating(1), Alternating(-1))
-            for rehearsal in (*concurrent, Replay("")):
-                rehearsal.start()
-                with contextlib.suppress(Unfinished):
-                    self._one(program, rehearsal, 0)
-                if self._dirty:  # a damaged store would show nothing: better a cold one
-                    self.close()
-                    self._open()
+        """Runs a new program a few times first, which the engine remembers (scripts); and any on a store that has not
+        done what it does, or for fewer clients: then its connections and prepared statements are there."""
+        done = program.letters <= self._rehearsed and len(program.clients) <= self._clients_max
+        if done and program in self._known:
+            return
+        some = self._cancellations and program in self._known
+        for rehearsal in (Alternating(1),) if some else (Alternating(1), Alternating(-1), Replay("")):
+            with contextlib.suppress(Unfinished):
+                self._one(program, started(rehearsal), 0)
+            if self._dirty:  # a damaged store would show nothing: better a cold one
+                self.close()
+                self._open()
+        if self._cancellations and self._trusts and program not in self._usual:
+            with contextlib.suppress(Unfinished):
+                self._usual[program] = self._one(program, started(Alternating(1)), 0), self._connections
+        self._known.add(program)
+        self._rehearsed |= program.letters
+        self._clients_max = max(self._clients_max, len(program.clients))
         self._outside.look_for_strangers()
 
     def _one(self, program: ClientsProgram, strategy: Strategy, cancellations: int) -> ScheduleRun:
@@ -180,7 +241,9 @@ class TaskWorld:
         random.seed(0)  # a back-off with jitter is the same each time
         self._dirty = True
         self._in_loop(self._schedule(program))
-        self._dirty = self._history.disturbed or any(seat.busy for seat in self._seats)
+        damaged = self._history.disturbed or any(seat.busy for seat in self._seats)
+        self._dirty = damaged or self._history.gave_up
+        self._only_cancelled = self._history.gave_up and not damaged
         if self._abandoned is not None:
             raise self._abandoned
         return self._course.run(self._history)
@@ -208,12 +271,13 @@ class TaskWorld:
         self._free = True
         self._loop = self._outside.open_loop()
         self._in_loop(self._opening())
-        self._dirty, self._used = False, 0
+        self._dirty, self._used, self.after_cancel = False, 0, False
+        self._rehearsed, self._clients_max = set(), 0
 
     async def _opening(self) -> None:
         self._target = Target(self._spec, self._endpoint, self._form)
         await self._target.open()
-        self._memory = StoreMemory(*self._target.stores)
+        self._memory = StoreMemory(*self._target.stores, is_past=self.session.is_past)
 
     def _in_loop(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs it in our loop, with the loop's clock."""

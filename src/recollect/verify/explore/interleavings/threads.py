@@ -15,9 +15,10 @@ import contextlib
 import sys
 import threading
 import time
+from _thread import allocate_lock
 from collections.abc import Callable
 from contextlib import ExitStack
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,7 @@ from recollect.verify.explore.interleavings.line_stops import LineStops, line_st
 from recollect.verify.explore.interleavings.other_threads import all_wait, await_wait, native_threads
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
-from recollect.verify.explore.interleavings.search import Choice, Strategy
+from recollect.verify.explore.interleavings.search import Choice, Replay, Strategy, started
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
     NewHistory,
@@ -47,9 +48,27 @@ BLOCKED_AFTER_S = 0.03
 CALM_MIN = 2
 """How many times in a row every thread must be seen asleep before the running one counts as waiting for a held one."""
 PATIENCE_S = 15.0
-"""Longer than the engines' drivers wait for a lock by default."""
+"""How long everybody must be seen waiting before they hang: longer than drivers wait for a lock by default. Time in
+which nobody looked, or somebody had something to do, does not count: on a machine with other work it passes."""
+RUNS_S_MAX = 120.0
+"""How long a thread may run between two lines of the store."""
 STEPS_MAX = 3000
 SCHEDULES_PER_STORE = 100
+
+
+class _Signal:
+    """Given once, taken once. A semaphore of `threading` would do, at five times the price."""
+
+    def __init__(self) -> None:
+        self._lock = allocate_lock()
+        self._lock.acquire()
+
+    def give(self) -> None:
+        with contextlib.suppress(RuntimeError):  # it has been given, and nobody has taken it yet
+            self._lock.release()
+
+    def take(self, timeout_s: float = -1.0) -> bool:
+        return self._lock.acquire(timeout=timeout_s)
 
 
 class _Runner:
@@ -57,7 +76,7 @@ class _Runner:
 
     def __init__(self, world: ThreadWorld, number: int, ops: tuple[ProgramOp, ...]) -> None:
         self.name, self.number, self.ops = NAMES[number], number, ops
-        self.turn = threading.Semaphore(0)
+        self.turn = _Signal()
         self.finished = False
         self.waits_for: KnownLock | None = None
         self.away = False
@@ -79,6 +98,10 @@ class ThreadWorld:
     """`is_idle` says whether the engine has nothing to do: then whoever waits for its answer has got it."""
 
     unseen: str | None = None
+    after_cancel = False
+
+    def trust_no_more(self) -> None:
+        """Nobody gives up here."""
 
     def __init__(
         self,
@@ -92,26 +115,44 @@ class ThreadWorld:
         self._form = form
         self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
         self._idle, self._asking = is_idle, threading.Lock()
+        self._deciding = threading.Lock()
+        """Held while it is decided who goes on: by whose turn it is, or by the one that watches."""
+        self._started: set[str] = set()
+        """Threads that we have started, and that may still be there: the system takes its time to end one."""
         self._stops: LineStops | None = None
         self._threads_before: set[str] = set()
         self.session = SessionNames("h")
         self._held = ExitStack()
         self._files: set[str] = set()
         self._target: Target | None = None
-        self._program: ClientsProgram | None = None
+        self._matters: dict[ClientsProgram, bool] = {}
+        """Whether what the store remembers changes how a program goes."""
         self._dirty, self._used = True, 0
         self._running: _Runner | None = None
         self._runners: list[_Runner] = []
 
+    def open(self) -> None:
+        self._open()
+
     # ---- one schedule
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
-        worn = self._used >= SCHEDULES_PER_STORE
-        if fresh or self._dirty or worn or program.before or program != self._program:
+        if program.before and program not in self._matters:
+            self._matters[program] = self._past_matters(program)
+        alone = self._matters.get(program, False)
+        if fresh or self._dirty or alone or self._used >= SCHEDULES_PER_STORE:
             self._open()
-        self._program = program
         self._used += 1
         return self._one(program, strategy)
+
+    def _past_matters(self, program: ClientsProgram) -> bool:
+        """Whether a store that has been used once goes another way: then it is opened anew for each schedule."""
+        self._open()
+        courses: list[ScheduleRun] = []
+        for _ in range(2):
+            with contextlib.suppress(Unfinished):
+                courses.append(self._one(program, started(Replay(""))))
+        return self._dirty or len(courses) < 2 or not courses[0].went_like(courses[1])
 
     def _one(self, program: ClientsProgram, strategy: Strategy) -> ScheduleRun:
         self.session.schedule += 1
@@ -124,43 +165,57 @@ class ThreadWorld:
         self._steps = self._progress = 0
         self._error: Exception | None = None
         self._free = self._hung = False
-        self._over = threading.Event()
+        self._over = _Signal()
         self._runners = [_Runner(self, number, ops) for number, ops in enumerate(program.clients)]
         for runner in self._runners:
             runner.thread.start()
         self._running = None
-        self._hand_over(None)
+        with self._deciding:
+            self._decide(None)
         self._watch()
         for runner in self._runners:
             runner.thread.join(0.5)
         self._running = None
         self._look_for_strangers()
         alive = any(runner.thread.is_alive() for runner in self._runners)
-        if self._error is not None:
-            self._dirty = alive or self._history.disturbed
-            raise self._error
         self._dirty = alive or self._history.disturbed
+        if self._error is not None:
+            raise self._error
         return self._course.run(self._history)
 
     def _watch(self) -> None:
         """Waits for the end; lets another thread go on when the running one waits for something unknown."""
-        seen, since, calm = -1, time.monotonic(), 0
-        while not self._over.wait(BLOCKED_AFTER_S):
+        seen, since, calm, waited_s = -1, time.monotonic(), 0, 0.0
+        while not self._over.take(BLOCKED_AFTER_S):
             if self._progress != seen:
-                seen, since, calm = self._progress, time.monotonic(), 0
+                seen, since, calm, waited_s = self._progress, time.monotonic(), 0, 0.0
                 continue
-            calm = calm + 1 if all_wait(self._is_idle) else 0
-            runner = self._running
-            if runner is not None and not runner.away and calm >= CALM_MIN:
+            is_calm = all_wait(self._is_idle)
+            calm, waited_s = (calm + 1, waited_s + BLOCKED_AFTER_S) if is_calm else (0, 0.0)
+            if calm >= CALM_MIN and self._leave_it_waiting(seen):
                 calm = 0
-                runner.away = runner.waited = True
-                self._course.note(runner.name, "blocked", "a lock")
-                if self._able():
-                    self._hand_over(None)
-                    continue
-            if time.monotonic() - since > PATIENCE_S:
-                self._give_up()
+            elif waited_s > PATIENCE_S:
+                with self._deciding:
+                    self._give_up()
                 return
+            elif time.monotonic() - since > RUNS_S_MAX:
+                self._error = Unfinished("the store runs on, and comes to no line of its own")
+                self._let_go(None)
+                self._over.give()
+
+    def _leave_it_waiting(self, seen: int) -> bool:
+        """The running thread waits for something that we do not know: the others go on, if they can. Unless it has
+        moved since it was looked at."""
+        with self._deciding:
+            runner = self._running
+            if runner is None or runner.away or self._progress != seen:
+                return False
+            runner.away = runner.waited = True
+            self._course.note(runner.name, "blocked", "a lock")
+            if not self._able():
+                return False
+            self._decide(None)
+            return True
 
     def _give_up(self) -> None:
         """Nothing is left that could happen: ends the threads where they wait."""
@@ -170,8 +225,8 @@ class ThreadWorld:
             self._course.note(runner.name, "hang", "waits for ever")
         self._free = self._hung = True
         for runner in waiting:
-            runner.turn.release()
-        self._over.set()
+            runner.turn.give()
+        self._over.give()
 
     # ---- opening and closing
 
@@ -192,8 +247,9 @@ class ThreadWorld:
 
     def _look_for_strangers(self) -> set[str]:
         """Threads that the store or its driver has started. They are not stopped at lines."""
-        runners = {str(runner.thread.native_id) for runner in self._runners}
-        found = native_threads() - self._threads_before - runners
+        there = native_threads()
+        self._started = (self._started | {str(runner.thread.native_id) for runner in self._runners}) & there
+        found = there - self._threads_before - self._started
         if found:
             self.unseen = "the store works in threads of its own"
         return found
@@ -245,27 +301,31 @@ class ThreadWorld:
         """A switch point: the running thread has come here, and it or another goes on."""
         if self._free:
             return
-        if runner.away:  # it has come back from its wait; somebody else may be running now
-            runner.away = False
-            if self._running is not None and self._running is not runner and not self._running.away:
-                runner.turn.acquire()
-                return
-            self._running = runner
-        self._hand_over(runner)
+        with self._deciding:
+            if runner.away:  # it has come back from its wait; somebody else may be running now
+                runner.away = False
+                running = self._running
+                goes_on = running is None or running is runner or running.away
+                if goes_on:
+                    self._running = runner
+            else:
+                goes_on = True
+            goes_on = goes_on and self._decide(runner)
+        if not goes_on:
+            runner.turn.take()
 
-    def _hand_over(self, runner: _Runner | None) -> None:
+    def _decide(self, runner: _Runner | None) -> bool:
+        """Chooses who goes on, and gives it its turn; whether that is the one who asks."""
         self._progress += 1
         self._steps += 1
         able = self._able()
         if not able:
             self._running = None  # the first to come back from its wait goes on
             if all(one.finished for one in self._runners):
-                self._over.set()
+                self._over.give()
             elif not any(one.away for one in self._runners):
                 self._give_up()  # they wait for each other's locks
-            if runner is not None and not runner.finished:
-                runner.turn.acquire()
-            return
+            return False
         try:
             if self._steps > STEPS_MAX:
                 raise Unfinished(f"more than {STEPS_MAX} lines")
@@ -275,25 +335,23 @@ class ThreadWorld:
         except Exception as error:
             self._error = error
             self._let_go(runner)
-            return
-        if chosen is runner:
-            return
-        self._running = chosen
-        chosen.turn.release()
-        if runner is not None and not runner.finished:
-            runner.turn.acquire()
+            return True
+        if chosen is not runner:
+            self._running = chosen
+            chosen.turn.give()
+        return chosen is runner
 
     def _let_go(self, runner: _Runner | None) -> None:
         """Lets everybody run to the end, in any order."""
         self._free = True
         for other in self._runners:
             if other is not runner and not other.finished:
-                other.turn.release()
+                other.turn.give()
 
     # ---- inside a client's thread
 
     def _live(self, runner: _Runner) -> None:
-        runner.turn.acquire()
+        runner.turn.take()
         try:
             for place, op in enumerate(runner.ops):
                 if place:
@@ -308,13 +366,14 @@ class ThreadWorld:
             self._leave(runner)
 
     def _leave(self, runner: _Runner) -> None:
-        runner.finished = True
-        came_back, runner.away = runner.away, False
-        others_turn = came_back and self._running is not None and self._running is not runner
-        if not self._free and not others_turn:
-            self._hand_over(runner)
+        with self._deciding:
+            runner.finished = True
+            came_back, runner.away = runner.away, False
+            others_turn = came_back and self._running is not None and self._running is not runner
+            if not self._free and not others_turn:
+                self._decide(runner)
         if all(one.finished for one in self._runners):
-            self._over.set()
+            self._over.give()
 
     def _note_of(self, runner: _Runner) -> Any:
         return lambda kind, label: self._course.note(runner.name, kind, label)
@@ -356,8 +415,13 @@ class ThreadWorld:
             raise _GivenUp
         if self.unseen is not None:  # whatever they do, they have done it before the next choice, each time
             await_wait(self._is_idle, self._look_for_strangers())
-        self._course.note(runner.name, "line", f"{Path(file).name}:{line}")
+        self._course.note(runner.name, "line", f"{_name(file)}:{line}")
         self._switch(runner)
+
+
+@lru_cache
+def _name(file: str) -> str:
+    return Path(file).name
 
 
 def _driven(work: Any) -> Any:

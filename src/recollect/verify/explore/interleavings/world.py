@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -39,10 +40,33 @@ class ScheduleRun:
     steps: list[LoggedStep]
     preemptions: int
 
+    def went_like(self, other: ScheduleRun) -> bool:
+        """Whether nobody could tell the two apart, but for numbers and for what opened connections."""
+        return self._course == other._course
+
+    @property
+    def _course(self) -> list[tuple[str, str, str, str]]:
+        return [
+            (step.actor, step.kind, _NUMBER.sub("#", step.label), step.told)
+            for step in self.steps
+            if step.kind != "setup"
+        ]
+
+
+_NUMBER = re.compile(r"[0-9]+")
+
 
 class World(Protocol):
-    """A target, used by several clients at once. The store is reopened when the last schedule may have damaged it, for
-    another program, and when `fresh` says so."""
+    """A target, used by several clients at once. The store is reopened when the last schedule may have damaged it, when
+    it has been used for long, and when `fresh` says so; and for each schedule of a program with messages before, if
+    what the store remembers changes how it goes."""
+
+    def open(self) -> None:
+        """Opens the store for the first schedule, which would otherwise be slower than the others."""
+        ...
+
+    after_cancel: bool
+    """A caller of this store has given up in an earlier schedule, which seems to have left it as it was."""
 
     @property
     def unseen(self) -> str | None:
@@ -50,6 +74,10 @@ class World(Protocol):
         ...
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun: ...
+
+    def trust_no_more(self) -> None:
+        """From now on, a store is reopened whenever a caller gave up."""
+        ...
 
     def session(self, number: int) -> str:
         """The id by which the store knows a session of the last schedule."""
@@ -110,6 +138,13 @@ class SessionNames:
     def number(self, session: str) -> int:
         """The number in a session's name in the history: session-1."""
         return int(session.rpartition("-")[2])
+
+    def is_past(self, key: object) -> bool:
+        """Whether this names a session of an earlier schedule."""
+        if isinstance(key, tuple):
+            return any(map(self.is_past, key))
+        text = key.decode("utf-8", "replace") if isinstance(key, bytes) else key
+        return isinstance(text, str) and self._word in text and f"{self._word}-{self.schedule}-" not in text
 
     def shorten(self, text: str) -> str:
         """The text with session ids as people read them, which are the same in every schedule."""
