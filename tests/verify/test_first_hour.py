@@ -81,6 +81,22 @@ def test_the_bar_and_the_text_below_it_are_lines_of_their_own() -> None:
     assert "  app:make rdb cut append: confirming 2 of 3" in lines
 
 
+def test_live_progress_keeps_its_lines_on_eighty_columns() -> None:
+    file = io.StringIO()
+    console = Console(file=file, width=80, force_terminal=False)
+    progress = LiveProgress(console, 39, budget_s=600)
+    long = msgspec.structs.replace(cell("cut").scenario, target="company.assistants.memory.stores:make_store")
+    lossy = cell("evict", "lost-tail", status="documented-loss")
+    lossy = msgspec.structs.replace(lossy, verdict=msgspec.structs.replace(lossy.verdict, lost=123_456))
+    progress(CellEvent("ended", lossy.scenario, result=lossy))
+    progress(CellEvent("step", long, "making it smaller, try 25"))
+    before = len(file.getvalue())
+    console.print(progress._picture())
+    _, head, current = file.getvalue()[before:].splitlines()
+    assert "lost: 123456 documented, 0 violated" in head
+    assert current.rstrip().endswith("…")
+
+
 def test_a_run_can_be_replayed_from_any_folder(tmp_path: Path) -> None:
     """Its target is found where it was when the run began."""
     here, there = tmp_path / "here", tmp_path / "there"

@@ -66,9 +66,12 @@ class LiveProgress:
         elapsed_s = time.monotonic() - self._started
         left = "" if (left_s := self._left_s(elapsed_s)) is None else f", about {left_s:.0f} s left"
         bar = ProgressBar(total=max(1, self._cells), completed=min(self._ended, self._cells), width=40)
-        lost = f"{self._lost['documented-loss']} lost as documented, {self._lost['violated']} lost against the promise"
+        lost = f"lost: {self._lost['documented-loss']} documented, {self._lost['violated']} violated"
         head = Text(f"{self._ended}/{self._cells} cells, {elapsed_s:.0f} s{left} · {lost}")
-        current = [Text(f"  {name}: {step}", style="dim") for name, step in list(self._current.items())[-4:]]
+        current = [
+            Text(f"  {name}: {step}", style="dim", no_wrap=True, overflow="ellipsis")
+            for name, step in list(self._current.items())[-4:]
+        ]
         return Group(Padding(bar), head, *current)  # Padding, because a bar alone does not end its line
 
     def _left_s(self, elapsed_s: float) -> float | None:
