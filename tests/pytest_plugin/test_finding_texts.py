@@ -10,7 +10,7 @@ from recollect.verify.matrix.cell_process import Order
 from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Result, Results, exit_code
 from recollect.verify.matrix.selection import VerifyRequest
-from recollect.verify.suite.finding_texts import FindingTexts
+from recollect.verify.suite.finding_texts import FindingTexts, where
 from recollect.verify.suite.suite import Bench, Suite, judged
 from tests.report.planned_cells import anomaly, cell
 
@@ -49,6 +49,11 @@ def test_the_first_test_tells_it_whole_and_smaller(tmp_path: Path) -> None:
     assert replay.startswith("recollect replay ")
     assert "/restart.smaller-" in replay, "what is replayed is the smallest run"
     assert [order.judge_again for order in pool.orders[:3]] == [False] * 3
+
+
+def test_what_the_store_was_given_is_told_if_it_had_to_be_tried() -> None:
+    assert "given" not in where(cell("cut"))
+    assert "workload append, given mappings, seed" in where(cell("cut", form="mappings"))
 
 
 def test_the_next_tests_name_the_first_and_run_nothing_again(tmp_path: Path) -> None:

@@ -83,7 +83,9 @@ class FindingTexts:
 def where(result: Result) -> str:
     scenario = result.scenario
     version = f" {result.engine_version}" if result.engine_version else ""
+    given = f", {result.given}" if result.given else ""
     return (
         f"on {scenario.engine_name}{version}, policy {scenario.policy}, fault {scenario.fault}"
-        f"{f' {scenario.variant}' if scenario.variant else ''}, workload {scenario.workload}, seed {scenario.seed}"
+        f"{f' {scenario.variant}' if scenario.variant else ''}, workload {scenario.workload}{given}, "
+        f"seed {scenario.seed}"
     )
