@@ -12,6 +12,7 @@ import redis
 
 from recollect import open_store
 from recollect.audit import audit
+from recollect.errors import CannotOpen
 from recollect.verify import engines
 from tests.audit.memories import said, written
 
@@ -108,3 +109,11 @@ async def test_a_copy_that_is_behind_was_not_rolled_back(pair: Pair, tmp_path: P
             pair.copy.resume_replay()
         pair.copy.wait_caught_up()
         assert (await audit(pair.copy_url, rate=None, witness=witness)).counts == {}
+
+
+async def test_a_copy_that_has_received_nothing(pair: Pair) -> None:
+    if pair.engine.name != "redis":
+        pytest.skip("a standby has the whole database, or nothing that answers")
+    for url, told in ((pair.copy_url, "copy of another server"), (pair.url, "nothing was ever stored")):
+        with pytest.raises(CannotOpen, match=told):
+            await audit(url, rate=None)

@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -209,6 +210,83 @@ async def test_redis_an_expiry_that_something_else_changed(
         assert await memory.names() == []
         hands.hset(memory.key("s", "c"), "expires", 4_102_444_800_000)
         assert await memory.names() == ["expiry"]
+
+
+async def test_redis_a_counter_or_turn_ids_that_will_expire(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await of_kind("redis", engine_of, tmp_path)
+    with memory.redis() as hands:
+        for kind in ("c", "t"):
+            hands.expire(memory.key("s", kind), 300)
+            assert await memory.names() == ["expiry"], kind
+            hands.persist(memory.key("s", kind))
+    async with open_store(memory.url, ttl=timedelta(hours=1)) as store:
+        await store.append("s", said("d"), turn="turn-3")
+        assert await memory.names() == []
+        with memory.redis() as hands:
+            hands.expire(memory.key("s", "t"), 3600)  # with the messages: a day too early
+            assert await memory.names() == ["expiry"]
+        await store.append("s", said("e"), turn="turn-4")
+        await store.forget("s")  # its turn ids go on as they were
+    async with open_store(memory.url) as store:
+        await store.append("s", said("f"), turn="turn-5")
+        assert await memory.names() == []
+
+
+async def test_redis_turn_ids_that_are_gone(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
+    memory = await of_kind("redis", engine_of, tmp_path)
+    with memory.redis() as hands:
+        hands.delete(memory.key("s", "t"))
+    report = await memory.audit()
+    assert [(one.name, one.sentence.split(":")[0]) for one in report.findings] == [
+        ("counters", "3 turn ids are gone")
+    ]
+    async with open_store(memory.url) as store:
+        await store.append("s", said("d"), turn="turn-3")
+    assert await memory.names() == ["counters"]  # it is not forgotten when the session goes on
+
+
+async def test_redis_turn_ids_beyond_those_kept_are_not_missed(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await of_kind("redis", engine_of, tmp_path)
+    async with open_store(memory.url, turns_kept=2) as store:
+        for turn in range(3, 6):
+            await store.append("s", said("d"), turn=f"turn-{turn}")
+            await store.retract("s", await store.position("s"), turn=f"back-{turn}")
+    assert await memory.names() == []
+
+
+async def test_postgres_a_row_that_somebody_changed_with_sql(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    """Its checksum follows: what remains is what no store writes."""
+    memory = await of_kind("postgres", engine_of, tmp_path)
+    for change, healed, name in (
+        ("floor = 5", "floor = 0", "half-turn"),
+        ("floor = 12", "floor = 0", "counters"),
+        ("expires_at = updated_at - interval '1 day'", "expires_at = NULL", "expiry"),
+    ):
+        await memory.postgres(f"UPDATE recollect_sessions SET {change} WHERE id = 1")
+        assert await memory.names() == [name], change
+        await memory.postgres(f"UPDATE recollect_sessions SET {healed} WHERE id = 1")
+        assert await memory.names() == [], change
+    async with open_store(memory.url, ttl=timedelta(milliseconds=1), refresh="never") as store:
+        await store.forget("s")
+        await store.append("s", said("over"), turn="turn-3")
+    assert await memory.names() == []  # a time to live that was as short as that
+
+
+async def test_postgres_a_row_that_changed_on_the_disk_is_not_taken_for_one_that_is_over(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await of_kind("postgres", engine_of, tmp_path)
+    await memory.postgres(
+        "ALTER TABLE recollect_sessions ALTER checked DROP EXPRESSION",
+        "UPDATE recollect_sessions SET expires_at = clock_timestamp() WHERE id = 1",
+    )
+    assert await memory.names() == ["checksum"]
 
 
 async def test_postgres_counters_that_moved(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 import asyncio
 import json
+import os
+import subprocess
+import sys
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -53,6 +56,8 @@ async def test_it_goes_on_where_it_was_stopped(
     assert saved["cursor"]
     assert not saved["done"]
     report = await memory.audit(resume=file, told=see)
+    assert report.elapsed_s >= round(saved["elapsed_s"], 3)  # both parts of it
+    assert saved["elapsed_s"] > 0
     assert min(seen) > 8  # not from the beginning
     assert (report.sessions, report.messages) == (30, 60)
     assert report.counts == {}
@@ -191,3 +196,24 @@ async def test_one_is_not_counted_as_several(engine_of: Callable[[str], Engine],
         await store.append("one", said("a"), turn="t")
     done = await asyncio.to_thread(ran, memory.url)
     assert ": 1 message of 1 session in " in done.output
+
+
+@pytest.mark.parametrize(("damaged", "code"), [(False, 0), (True, 1)])
+async def test_a_reader_who_has_gone_changes_no_exit_code(
+    engine_of: Callable[[str], Engine], tmp_path: Path, *, damaged: bool, code: int
+) -> None:
+    memory = await memory_of("sqlite", engine_of, tmp_path)
+    async with open_store(memory.url) as store:
+        await written(store)
+    if damaged:
+        memory.sqlite("DELETE FROM recollect_messages WHERE place = ?", 1 << 32 | 1)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as gone:
+        done = subprocess.run(
+            [sys.executable, "-m", "recollect", "audit", memory.url],
+            stdout=gone,
+            stderr=subprocess.PIPE,
+            check=False,
+        )
+    assert (done.returncode, done.stderr) == (code, b"")

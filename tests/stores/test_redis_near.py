@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
-from types import FrameType
+from types import CodeType, FrameType
 from typing import Any
 
 import msgspec
@@ -284,15 +284,28 @@ class Interrupts:
 
     def __init__(self, step: int) -> None:
         self.left = step
+        self._thread = threading.get_ident()
         self._before: dict[int, str] = {}  # by frame, which must not be kept
 
     def __enter__(self) -> "Interrupts":
-        sys._getframe().f_trace_opcodes = True  # Python 3.12 asks for it before tracing begins, on any frame
-        sys.settrace(self._entered)
+        if sys.version_info < (3, 12):
+            sys.settrace(self._entered)
+            return self
+        # What settrace shows of a function's steps depends on its earlier calls from Python 3.13 on.
+        watching = sys.monitoring
+        watching.use_tool_id(watching.DEBUGGER_ID, "interrupts")
+        watching.register_callback(watching.DEBUGGER_ID, watching.events.INSTRUCTION, self._instruction)
+        watching.set_events(watching.DEBUGGER_ID, watching.events.INSTRUCTION)
+        watching.restart_events()
         return self
 
     def __exit__(self, *raised: object) -> None:
-        sys.settrace(None)
+        if sys.version_info < (3, 12):
+            sys.settrace(None)
+            return
+        watching = sys.monitoring
+        watching.set_events(watching.DEBUGGER_ID, watching.events.NO_EVENTS)
+        watching.free_tool_id(watching.DEBUGGER_ID)
 
     def _entered(self, frame: FrameType, event: str, argument: object) -> Any:
         if not frame.f_code.co_filename.endswith(self.FILES):
@@ -303,12 +316,23 @@ class Interrupts:
 
     def _stepped(self, frame: FrameType, event: str, argument: object) -> Any:
         if event == "opcode":
-            self.left -= self._before.get(id(frame)) in self.PLACES
-            self._before[id(frame)] = dis.opname[frame.f_code.co_code[frame.f_lasti]]
-            if self.left == 0:
-                self.left = -1
-                raise KeyboardInterrupt
+            self._step(frame, frame.f_code.co_code[frame.f_lasti])
         return self._stepped
+
+    def _instruction(self, code: CodeType, offset: int) -> Any:
+        if not code.co_filename.endswith(self.FILES):
+            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
+        if threading.get_ident() == self._thread:
+            self._step(sys._getframe(1), code.co_code[offset])
+        return None
+
+    def _step(self, frame: FrameType, instruction: int) -> None:
+        name = dis.opname[instruction]
+        self.left -= name != "RESUME" and self._before.get(id(frame)) in self.PLACES
+        self._before[id(frame)] = name
+        if self.left == 0:
+            self.left = -1
+            raise KeyboardInterrupt
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a coroutine that never began

@@ -45,6 +45,7 @@ class _Audit:
     resume: Path | None
     kept: Counter[str] = field(default_factory=Counter)
     _listed: set[AuditFinding] = field(default_factory=set)
+    _since: float = field(default_factory=time.monotonic)
     _saved_at: float = field(default_factory=time.monotonic)
     _boundary: bytes | None = None
     """The progress when the last batch was complete: a batch that was interrupted is read again."""
@@ -129,6 +130,9 @@ class _Audit:
             self._listed.add(finding)
 
     def _mark(self) -> None:
+        now = time.monotonic()
+        self.progress.elapsed_s += now - self._since
+        self._since = now
         if self.resume is not None:
             self._boundary = encode(self.progress)
 
@@ -154,7 +158,6 @@ async def audit(
     stopped. `witness` is a store's witness file, which reveals a wiped or rolled-back store. `told` is called with the
     progress and the number of sessions, if that is known.
     """
-    started = time.monotonic()
     source = await opened(url, timeout_s)
     try:
         progress = load(resume, source.identity, source.place)
@@ -166,14 +169,10 @@ async def audit(
             await run.run()
         finally:
             run.save()
+        if source.identity is None and not progress.sessions and not progress.counts:
+            raise _nothing_at(url, copy=(await source.facts()).role in COPIES)
     finally:
         await source.close()
-    if source.identity is None and not progress.sessions and not progress.counts:
-        raise CannotOpen(
-            f"there is no memory of recollect at {shown(url)}: nothing was ever stored there, or it was emptied "
-            "(with --witness FILE, an audit can tell)"
-        )
-    progress.elapsed_s += time.monotonic() - started
     return AuditReport(
         address=shown(url),
         engine=source.engine,
@@ -187,6 +186,13 @@ async def audit(
         settings=await settings_of(url, timeout_s),
         shards=dict(sorted(progress.shards.items())),
     )
+
+
+def _nothing_at(url: str, *, copy: bool) -> CannotOpen:
+    why = "nothing was ever stored there, or it was emptied (with --witness FILE, an audit can tell)"
+    if copy:
+        why = "it is a copy of another server, which has nothing or from which nothing has arrived yet"
+    return CannotOpen(f"there is no memory of recollect at {shown(url)}: {why}")
 
 
 def check_auditable(url: str) -> None:

@@ -29,7 +29,8 @@ _SESSIONS = "SELECT id, name FROM recollect_sessions WHERE id > $1 ORDER BY id L
 
 _PIECE = """
 SELECT s.last, s.floor, s.freed, s.turns, {marked}, {intact}, coalesce(s.expires_at <= clock_timestamp(), false),
-       extract(epoch FROM {updated} - clock_timestamp())::float8, m.sequence, m.record
+       extract(epoch FROM {updated} - clock_timestamp())::float8,
+       extract(epoch FROM {updated} - s.expires_at)::float8, m.sequence, m.record
   FROM recollect_sessions s
   LEFT JOIN LATERAL (
       SELECT sequence, record FROM recollect_messages
@@ -41,6 +42,7 @@ SELECT s.last, s.floor, s.freed, s.turns, {marked}, {intact}, coalesce(s.expires
 _TURNS = """
 SELECT count(*), (SELECT first FROM recollect_turns WHERE session_id = $1 ORDER BY last DESC LIMIT 1), max(last)
   FROM recollect_turns WHERE session_id = $1"""
+_TORN = "SELECT first, last FROM recollect_turns WHERE session_id = $1 AND first <= $2 AND last > $2 LIMIT 1"
 _FREED = (
     "SELECT min(sequence), max(sequence) FROM recollect_messages WHERE session_id = $1 AND sequence <= $2"
 )
@@ -173,27 +175,27 @@ class PostgresAudit:
         )
         if not rows:
             return None
-        last, floor, freed, turns, marked, intact, expired, ahead_s, first_sequence, _ = rows[0]
+        last, floor, freed, turns, marked, intact, expired, ahead_s, over_s, first_sequence, _ = rows[0]
+        odd = _odd_row(
+            session, last, floor, over_s or 0.0, intact=intact, dated=(ahead_s or 0.0) <= CLOCK_SLACK_S
+        )
         if expired:
             over = AuditFinding(
                 name="expired",
                 session=session,
                 sentence="the session is over, and its messages are still there",
             )
-            return SessionPiece(0, 0, [], True, claims=(over,) if floor < last else ())
-        records = [] if first_sequence is None else [(row[8], row[9]) for row in rows]
+            return SessionPiece(0, 0, [], True, claims=tuple(odd) or ((over,) if floor < last else ()))
+        records = [] if first_sequence is None else [(row[9], row[10]) for row in rows]
         ended = len(records) < PIECE
-        claims = [] if not ended else await self._claims(ref, session, last, freed, turns)
-        if not intact:
-            told = "the session's row is not what was written: which messages are its own is not known"
-            claims.append(AuditFinding(name="checksum", session=session, sentence=told))
+        claims = [] if not ended else odd + await self._claims(ref, session, last, floor, freed, turns)
         if ahead_s is not None and ahead_s > CLOCK_SLACK_S:
             told = f"changed {ahead_s:,.0f} s in the future, by the engine's clock"
             claims.append(AuditFinding(name="clock", session=session, sentence=told))
         return SessionPiece(last, floor, records, ended, marked=marked, claims=tuple(claims))
 
     async def _claims(
-        self, ref: SessionRef, session: str, last: int, freed: int, turns: int
+        self, ref: SessionRef, session: str, last: int, floor: int, freed: int, turns: int
     ) -> list[AuditFinding]:
         """Checks what else the session's row says against the rows, in the same snapshot as the piece."""
         claims: list[AuditFinding] = []
@@ -211,6 +213,9 @@ class PostgresAudit:
                 last + 1,
                 newest,
             )
+        for begin, end in await self._connection.fetch(_TORN, ref.number, floor):
+            told = f"the session begins after message {floor}, within the turn of messages {begin} to {end}"
+            claim("half-turn", f"{told}: something else has changed that", begin, floor)
         [low, high] = (await self._connection.fetch(_FREED, ref.number, freed))[0]
         if low is not None:
             claim("orphaned", f"messages {low} to {high} were freed, and are there", low, high)
@@ -244,6 +249,24 @@ class PostgresAudit:
                 return await self._connection.fetch(statement, *arguments, timeout=self._timeout_s)
         except DRIVER_ERRORS as error:
             raise read_error(error) from error
+
+
+def _odd_row(
+    session: str, last: int, floor: int, over_s: float, *, intact: bool, dated: bool
+) -> list[AuditFinding]:
+    """What the session's row says that no store writes. Its checksum follows every change that is made with SQL."""
+    told = []
+    if not intact:
+        told.append(
+            ("checksum", "the session's row is not what was written: which messages are its own is not known")
+        )
+    if floor > last:
+        told.append(("counters", f"the session begins after message {floor}, and ends at {last}"))
+    if dated and floor < last and over_s > CLOCK_SLACK_S:
+        told.append(
+            ("expiry", f"it expired {over_s:,.0f} s before its last change: something else has set that time")
+        )
+    return [AuditFinding(name=name, session=session, sentence=sentence) for name, sentence in told]
 
 
 def _unfound(number: int, sequence: int, indexed: bool, known: bool) -> list[AuditFinding]:

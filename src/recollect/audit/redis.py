@@ -29,6 +29,8 @@ from recollect.tombstone import run_first
 
 EXPIRY_SLACK_MS = 5_000
 """Tolerance between the counter's expiry and the engine's: a replica has its own clock."""
+TURNS_KEPT_MS = 86_400_000
+"""How much longer than the messages their turn ids are kept."""
 ELSEWHERE = ("MOVED", "ASK", "TRYAGAIN")
 _COUNTER = ("last", "floor", "hidden", "runs", "expires", "gone", "created", "updated")
 
@@ -112,7 +114,7 @@ class RedisAudit:
                 return
 
     async def piece(self, ref: SessionRef, after: int) -> SessionPiece | None:
-        messages, counter, turns, _ = self._address.session_keys(ref.key)
+        messages, counter, turns, fingerprints = self._address.session_keys(ref.key)
         start = self._starts.get(ref.key, 0) if after else 0
         while True:
             replies = await self.ask(
@@ -122,13 +124,17 @@ class RedisAudit:
                 pack("LLEN", messages),
                 pack("PTTL", messages),
                 pack("ZREVRANGE", turns, 0, 0, "WITHSCORES"),
+                pack("PTTL", counter),
+                pack("PTTL", turns),
+                pack("ZCARD", turns),
+                pack("HLEN", fingerprints),
                 pack("LRANGE", messages, start, start + PIECE - 1),
                 pack("EXEC"),
             )
             answers = replies[-1]
-            if not isinstance(answers, list) or len(answers) != 6:
+            if not isinstance(answers, list) or len(answers) != 10:
                 raise Unreadable(f"{self._address.shown}: unexpected answer to EXEC: {str(answers)[:200]}")
-            elements = answers[5] if isinstance(answers[5], list) else []
+            elements = answers[9] if isinstance(answers[9], list) else []
             parsed = [_parsed(element) for element in elements]
             if start and not (parsed and _begins_at(parsed[0], after)):
                 start = max(0, start - PIECE)  # something before it was removed meanwhile
@@ -238,7 +244,9 @@ class RedisAudit:
         hidden, runs = known["hidden"] or 0, known["runs"] or 0
         claims = [
             *_expiry(session, now_ms, expires, length, answers[3]),
+            *_early_ends(session, now_ms, expires, floor, answers[5], answers[6]),
             *_last_turn(session, last, answers[4]),
+            *_lost_turns(session, answers[7], answers[8]),
         ]
         ahead = max(known["updated"] or 0, known["created"] or 0) / 1000 - now_ms / 1000
         if ahead > CLOCK_SLACK_S:
@@ -293,6 +301,39 @@ def _expiry(session: str, now_ms: int, expires: int | None, length: int, ttl_ms:
     else:
         return []
     return [_finding("expiry", session, f"{told}: something else has changed that")]
+
+
+def _early_ends(
+    session: str, now_ms: int, expires: int | None, floor: int, counter_ttl_ms: Reply, turns_ttl_ms: Reply
+) -> list[AuditFinding]:
+    """The counter never expires, and turn ids a day after the messages: a retry may come late.
+
+    Those of a session that was forgotten keep the expiry they had, which the counter no longer knows.
+    """
+    told = []
+    if isinstance(counter_ttl_ms, int) and counter_ttl_ms >= 0:
+        told.append(
+            f"its counter expires in {counter_ttl_ms / 1000:,.0f} s, and then its sequences begin anew"
+        )
+    if isinstance(turns_ttl_ms, int) and turns_ttl_ms >= 0:
+        early = (
+            floor == 0
+            if expires is None
+            else now_ms + turns_ttl_ms < expires + TURNS_KEPT_MS - EXPIRY_SLACK_MS
+        )
+        if early:
+            told.append(
+                f"its turn ids expire in {turns_ttl_ms / 1000:,.0f} s, before their time; then a retry is stored twice"
+            )
+    return [_finding("expiry", session, f"{one}: something else has changed that") for one in told]
+
+
+def _lost_turns(session: str, turns: Reply, fingerprints: Reply) -> list[AuditFinding]:
+    """Every turn has a fingerprint, except those of older releases; a fingerprint without a turn has lost it."""
+    if not isinstance(turns, int) or not isinstance(fingerprints, int) or fingerprints <= turns:
+        return []
+    told = f"{fingerprints - turns:,} turn ids are gone: evicted or deleted; a retry of such a turn is stored twice"
+    return [_finding("counters", session, told)]
 
 
 def _last_turn(session: str, last: int, newest: Reply) -> list[AuditFinding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Iterable
 from contextvars import ContextVar
 from pathlib import Path
@@ -24,7 +26,11 @@ def echo(text: str, *, err: bool = False) -> None:
 
 
 class PlainConsole(Console):
-    """Escapes control characters in all text, wherever it comes from. Colours are Rich's own and stay."""
+    """Escapes control characters in all text, wherever it comes from. Colours are Rich's own and stay.
+
+    A reader who has gone, as `head` does, changes no exit code: Rich would end the program with 1, which here means
+    that memory is lost.
+    """
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):
@@ -32,6 +38,12 @@ class PlainConsole(Console):
                 yield segment
             else:
                 yield Segment(printable(segment.text), segment.style)
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
 
 
 def tell_written(console: Console, *files: Path | str | None) -> None:
