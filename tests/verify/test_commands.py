@@ -82,6 +82,9 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
     ("arguments", "says"),
     [
         (["verify", "redis", "--fault", "kill-engin"], "did you mean 'kill-engine'"),
+        (["verify", "redis", "--fault", "cut+latancy"], "did you mean 'latency'"),
+        (["verify", "redis", "--fault", ""], "unknown fault ''; known:"),
+        (["verify", "redis", "--fault", "gremlins"], "unknown fault 'gremlins'; known: none, restart,"),
         (["verify", "redis", "--policy", "aof"], "unknown policy"),
         (["verify", "no.such:thing", "--engine", "redis"], "no module"),
         (["verify", "tests.verify.stores:raises", "--engine", "sqlite"], "no database configured"),
@@ -110,6 +113,10 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
         (["export", "memory.db"], "the address has no scheme; use one of sqlite,"),
         (["verify", "redis", "--budget", "soon"], "60s"),
         (["verify", "redis", "--require", "gold"], "written or fsynced"),
+        (
+            ["verify", "redis", "--require", "fsynced", "--require", "written"],
+            "--require is given 2 times (fsynced, written)",
+        ),
         (["report", "no-such-folder"], "no-such-folder"),
         (["report", ".", "--require", "gold"], "written or fsynced"),
         (["replay", "no-such-folder"], "not the folder of a cell"),
@@ -130,6 +137,7 @@ def test_wrong_usage_exits_2_with_one_clear_sentence(tmp_path: Path, arguments: 
     assert says in " ".join((done.stdout + done.stderr).replace("│", " ").split())
     assert "Traceback" not in done.stderr
     assert "seed" not in done.stdout, "no run, no seed"
+    assert "; known:" not in done.stderr or max(map(len, done.stderr.splitlines())) <= 80
 
 
 def test_a_full_disk_hides_no_violation(tmp_path: Path) -> None:

@@ -53,7 +53,7 @@ BaselineOption = Annotated[
     ),
 ]
 RequireOption = Annotated[
-    str | None,
+    list[str] | None,
     typer.Option(
         help="Fail on documented losses worse than this: written or fsynced; whole-sessions fails if any session is "
         "left in part."
@@ -111,13 +111,13 @@ def reports_wanted(
     html: Path | None,
     junit: Path | None,
     verbose: bool,
-    require: str | None,
+    required: list[str] | None,
     strict: bool,
     baseline: Path | None = None,
     faults: Iterable[str] = (),
 ) -> ReportsWanted:
     """Refuses, before the run, what could not be done after it: a page without Jinja, a baseline that is not one."""
-    check_require(require)
+    require = _one_requirement(required)
     if html is not None and find_spec("jinja2") is None:
         echo("--html needs Jinja: pip install 'recollect[verify]'", err=True)
         raise typer.Exit(exit_codes.USAGE)
@@ -129,9 +129,16 @@ def reports_wanted(
     return ReportsWanted(json, html, junit, verbose, require, strict, known, tuple(faults))
 
 
-def check_require(require: Require | None) -> None:
+def _one_requirement(given: list[str] | None) -> Require | None:
+    """What `--require` says; a second one would silently take the place of the first."""
+    if given and len(given) > 1:
+        raise typer.BadParameter(
+            f"--require is given {len(given)} times ({', '.join(given)}); give the one that counts"
+        )
+    require = given[0] if given else None
     if (wrong := refused_requirement(require)) is not None:
         raise typer.BadParameter(f"--require {wrong}")
+    return require
 
 
 def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:

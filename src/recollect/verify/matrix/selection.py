@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterable, Sequence
 from difflib import get_close_matches
 from pathlib import Path
+from textwrap import fill
 from typing import NamedTuple
 
 import msgspec
@@ -199,14 +200,19 @@ def check(request: VerifyRequest) -> None:
             raise BadRequest(
                 f"{shown(target)} is an address, not a store: name the store, and say --provider with the address"
             )
-    single = tuple(name for name, _ in map(_split, request.faults) if not is_compound(name))
+    parts = tuple(
+        part
+        for name, _ in map(_split, request.faults)
+        for part in name.split("+")
+        if part or not is_compound(name)
+    )
     for names, known, what in (
-        (single, FAULTS, "fault"),
+        (parts, FAULTS, "fault"),
         (request.workloads, WORKLOADS, "workload"),
     ):
         for name in names:
             if name not in known:
-                raise BadRequest(f"unknown {what} {name!r}{_nearest(name, known)}; known: {', '.join(known)}")
+                raise BadRequest(f"unknown {what} {name!r}{_nearest_or_all(name, known)}")
     _check_compounds(request)
     _check_variants(request)
     _check_settings(request)
@@ -220,8 +226,7 @@ def check(request: VerifyRequest) -> None:
         for policy in request.policies:
             if policy not in known_policies and policy != "custom":
                 raise BadRequest(
-                    f"unknown policy {policy!r} of {engine}{_nearest(policy, known_policies)}; "
-                    f"known: {', '.join(known_policies)}"
+                    f"unknown policy {policy!r} of {engine}{_nearest_or_all(policy, known_policies)}"
                 )
 
 
@@ -276,9 +281,7 @@ def _check_settings(request: VerifyRequest) -> None:
         )
     name = request.provider_name
     if name and name not in providers.NAMES:
-        raise BadRequest(
-            f"unknown provider {shown(name)!r}{_nearest(name, providers.NAMES)}; known: {', '.join(providers.NAMES)}"
-        )
+        raise BadRequest(f"unknown provider {shown(name)!r}{_nearest_or_all(name, providers.NAMES)}")
     if name == compose.NAME:
         try:
             compose.check((request.provider or "").partition(":")[2])
@@ -498,6 +501,13 @@ def _rank(scenario: Scenario) -> tuple[int, int]:
         return -1, behind
     last = len(order) + is_compound(scenario.fault)  # after its parts
     return order.get(scenario.fault, last) + 2 * behind, behind
+
+
+def _nearest_or_all(name: str, known: Iterable[str]) -> str:
+    """The name that was probably meant; only if there is none, all of them."""
+    return _nearest(name, known) or "; known:\n" + fill(
+        ", ".join(known), 78, initial_indent="  ", subsequent_indent="  ", break_on_hyphens=False
+    )
 
 
 def _nearest(name: str, known: Iterable[str]) -> str:
