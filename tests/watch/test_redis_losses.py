@@ -255,6 +255,29 @@ async def test_a_failover_with_and_without_lag_and_a_stale_replica(tmp_path: Pat
         replica.close()
 
 
+async def test_a_replica_that_is_silent_beside_a_primary_that_answers(tmp_path: Path) -> None:
+    with started("redis@7", "aof-always") as engine:
+        assert isinstance(engine, engines.Replicated)
+        replica = engine.replica()
+        behind: list[tuple[str | None, int | None]] = [(replica.endpoint.host, replica.endpoint.port)]
+        async with door(lambda: behind[0]) as port:
+            address = f"{engine.endpoint.url.rpartition('@')[0]}@127.0.0.1:{port}/0"
+            canary = {"replica": address, "stale_s": 600.0}
+            async with beside(engine.endpoint.url, tmp_path / "memory.db", canary=canary) as watched:
+                behind[0] = ("127.0.0.1", 1)
+                await watched.canary._let_go()
+                await watched.heard(3)  # it may be restarting
+                watched.watch.patience_s = 0.0
+                [alarm] = await watched.told()
+                assert alarm.name == "unreachable"
+                assert alarm.sentence.startswith("the replica does not answer: ")
+                await watched.heard(3)  # once
+                behind[0] = (replica.endpoint.host, replica.endpoint.port)
+                await watched.heard()
+                assert {"event": "over", "name": "unreachable"}.items() <= watched.events[-1].items()
+        replica.close()
+
+
 async def facts_of(watched: Any, url: str) -> Any:
     return await (await watched.canary._source(url)).facts()
 

@@ -45,6 +45,7 @@ class CanaryWatch:
     _read_s: float | None = None
     """How long the last look took; None if it was not answered."""
     _silent_since: float | None = None
+    _replica_silent_since: float | None = None
     _settings_at: float = float("-inf")
     _heartbeat_at: float = float("-inf")
     _calls: list[asyncio.Task[None]] = field(default_factory=list)
@@ -64,7 +65,7 @@ class CanaryWatch:
             await self._step(alarms, self._look)
             self._silent_since = None
             self._lasts(alarms, UNREACHABLE, None)
-        await self._step(alarms, self._replica)
+        await self._replica(alarms)
         self.metrics.up = int(reached)
         if reached and not alarms:
             self.metrics.heard_at = time.time()
@@ -141,7 +142,21 @@ class CanaryWatch:
         return spoken
 
     async def _replica(self, alarms: list[Alarm]) -> None:
-        self._lasts(alarms, "stale-replica", await self.canary.look_at_replica())
+        """A replica that is silent is reported for itself: its primary answers, and would hide it."""
+        away = "unreachable replica"
+        try:
+            late = await self.canary.look_at_replica()
+        except RecollectError as error:
+            now = time.monotonic()
+            if self._replica_silent_since is None:
+                self._replica_silent_since = now
+            if now >= self._replica_silent_since + self.patience_s:
+                told = f"the replica does not answer: {self._why(error)}"
+                self._lasts(alarms, UNREACHABLE, Alarm(name=UNREACHABLE, sentence=told), key=away)
+            return
+        self._replica_silent_since = None
+        self._lasts(alarms, UNREACHABLE, None, key=away)
+        self._lasts(alarms, "stale-replica", late)
         self.metrics.replica_lag_s = self.canary.replica_lag_s
 
     async def _step(self, alarms: list[Alarm], step: Callable[[list[Alarm]], Awaitable[None]]) -> bool:
@@ -155,19 +170,23 @@ class CanaryWatch:
                 self._slowness.slow.clear()  # it is away: what was slow before may have been its end
             if self._silent_since is None:
                 self._silent_since = time.monotonic()
-            self.reason = f"{type(error).__name__}: {scrub(str(error), self.url, self.canary.replica)}"[:500]
+            self.reason = self._why(error)
             if time.monotonic() >= self._silent_since + self.patience_s:
                 self._lasts(alarms, UNREACHABLE, Alarm(name=UNREACHABLE, sentence=self.reason))
             return False
         return True
 
-    def _lasts(self, alarms: list[Alarm], name: str, alarm: Alarm | None) -> None:
-        """Reports a lasting alarm when it begins, and again when it ends."""
-        if alarm is not None and name not in self._lasting:
-            self._lasting.add(name)
+    def _why(self, error: RecollectError) -> str:
+        return f"{type(error).__name__}: {scrub(str(error), self.url, self.canary.replica)}"[:500]
+
+    def _lasts(self, alarms: list[Alarm], name: str, alarm: Alarm | None, *, key: str = "") -> None:
+        """Reports a lasting alarm when it begins, and again when it ends. Two of one name have keys of their own."""
+        key = key or name
+        if alarm is not None and key not in self._lasting:
+            self._lasting.add(key)
             alarms.append(alarm)
-        elif alarm is None and name in self._lasting:
-            self._lasting.remove(name)
+        elif alarm is None and key in self._lasting:
+            self._lasting.remove(key)
             self._event("over", name=name)
 
     # ---- telling
