@@ -232,4 +232,6 @@ CALLED_BY_OTHERS = {
     "finish_syncs",
     "syncs_in_flight",
     "warden_pid",
+    # Rich
+    "on_broken_pipe",
 }
