@@ -185,7 +185,7 @@ class PostgresAudit:
                 session=session,
                 sentence="the session is over, and its messages are still there",
             )
-            return SessionPiece(0, 0, [], True, claims=tuple(odd) or ((over,) if floor < last else ()))
+            return SessionPiece(0, 0, [], True, claims=(*odd, *([over] if floor < last else [])))
         records = [] if first_sequence is None else [(row[9], row[10]) for row in rows]
         ended = len(records) < PIECE
         claims = [] if not ended else odd + await self._claims(ref, session, last, floor, freed, turns)
