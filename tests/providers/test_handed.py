@@ -73,6 +73,71 @@ def test_a_container_of_docker_py_with_its_own_user_and_database() -> None:
             made.remove(force=True, v=True)
 
 
+FIXTURES = f"""
+import asyncio
+import pytest
+import redis
+import redis.asyncio
+from recollect.verify.providers import docker
+
+@pytest.fixture(scope="session")
+def container():
+    client = docker.client()
+    made = client.containers.run(
+        "{REDIS_7}", "redis-server --appendonly yes --appendfsync always --protected-mode no",
+        detach=True, ports={{"6379/tcp": ("127.0.0.1", None)}},
+    )
+    yield made
+    made.remove(force=True, v=True)
+    client.close()
+
+def fixture_of(scope):
+    @pytest.fixture(scope=scope)
+    def fixture(container, recollect_engine):
+        with recollect_engine(container) as engine:
+            yield engine
+    return fixture
+
+of_function, of_class = fixture_of("function"), fixture_of("class")
+of_module, of_session = fixture_of("module"), fixture_of("session")
+
+def count(engine):
+    with redis.Redis.from_url(engine.endpoint.url) as client:
+        return client.incr("tests")
+
+class TestScopes:
+    @pytest.mark.parametrize("name", ["of_function", "of_class", "of_module", "of_session"])
+    def test_each(self, name, request):
+        engine = request.getfixturevalue(name)
+        before = count(engine)
+        engine.kill()
+        assert not engine.alive()
+        engine.restart()
+        assert count(engine) == before + 1
+
+@pytest.fixture
+async def on_the_loop(container, recollect_engine):
+    with recollect_engine(container) as engine:
+        yield engine, asyncio.get_running_loop()
+
+async def test_on_its_own_loop(on_the_loop):
+    engine, loop = on_the_loop
+    assert loop is asyncio.get_running_loop()
+    await asyncio.to_thread(engine.kill)
+    await asyncio.to_thread(engine.restart)
+    async with redis.asyncio.Redis.from_url(engine.endpoint.url) as client:
+        assert await client.incr("tests") == 9
+"""
+
+
+def test_fixtures_of_every_scope_hand_it_over(pytester: pytest.Pytester) -> None:
+    """Two counted in each scope, plain, and the ninth on the test's own event loop: killed five times, nothing lost."""
+    pytester.makeini("[pytest]\nasyncio_mode = auto\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.makepyfile(FIXTURES)
+    result = pytester.runpytest_inprocess("-p", "no:xdist", "-p", "no:randomly")
+    result.assert_outcomes(passed=5)
+
+
 def test_what_is_no_container_is_refused() -> None:
     with pytest.raises(engines.EngineError, match="is no started container"):
         engines.hand_over(object())
