@@ -9,8 +9,8 @@ accused today is counted like the others, and marked.
 
 With --default it is what a user sees who names nothing but the store: see planted_default.py.
 
-bench/results/planted.json is written after each store, so a run that is cut short keeps what it has, and the next one
-goes on from there: a store that went well with as many seeds is not run again unless it is named, or --again is given.
+bench/results/planted.json is written after each row, so a run that is cut short keeps what it has, and the next one
+goes on from there: what went well with as many seeds is not run again unless it is named, or --again is given.
 """
 
 import argparse
@@ -23,7 +23,7 @@ from typing import Any
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
 
-from tests.planted.correct.cells import correct_stores
+from tests.planted.correct.cells import Cell, correct_stores
 from tests.planted.planted import catalogue, told
 
 import planted_default
@@ -68,19 +68,13 @@ class Bench:
             "missed": missed,
         }, self._accused(twins)
 
-    def correct(self, name: str) -> dict[str, Row]:
-        """Each of its cells; `explore` has one run and no seeds, and is the tests' own."""
-        rows = {}
-        for cell in correct_stores()[name]:
-            if cell.fault != "explore":
-                title = f"{name}, {cell.policy}, {cell.fault}"
-                said = self._odd(
-                    title,
-                    lambda seed, cell=cell: cell.scenario(name, seed, PATH),  # type: ignore[misc]
-                    lambda verdict: verdict.status in ("violated", "unknown"),
-                )
-                rows[title] = self._accused(said) | ({"known": cell.accused} if cell.accused else {})
-        return rows
+    def correct(self, name: str, cell: Cell) -> Row:
+        said = self._odd(
+            title_of(name, cell),
+            lambda seed: cell.scenario(name, seed, PATH),
+            lambda verdict: verdict.status in ("violated", "unknown"),
+        )
+        return self._accused(said) | ({"known": cell.accused} if cell.accused else {})
 
     def _accused(self, said: dict[str, str]) -> Row:
         accused = [text for text in said.values() if text.startswith("violated")]
@@ -101,9 +95,21 @@ class Bench:
         return said
 
 
+def title_of(name: str, cell: Cell) -> str:
+    return f"{name}, {cell.policy}, {cell.fault}, {cell.workload}"
+
+
+def cells_of(name: str) -> dict[str, Cell]:
+    """The cells of a correct store; `explore` has one run and no seeds, and is the tests' own."""
+    cells = correct_stores().get(name, ())
+    return {title_of(name, cell): cell for cell in cells if cell.fault != "explore"}
+
+
 def write(tables: dict[str, dict[str, Row]]) -> None:
-    """Rows of stores that are no more are left out."""
+    """Rows of stores and cells that are no more are left out."""
     kept = only(tables, {*catalogue(), *correct_stores()})
+    cells = {title for name in correct_stores() for title in cells_of(name)}
+    kept["correct"] = {title: row for title, row in kept["correct"].items() if title in cells}
     document = {"stores": len(kept["caught"]), "short": short(kept), "wrongly_accused": wronged(kept), **kept}
     RESULTS.parent.mkdir(exist_ok=True)
     RESULTS.write_text(json.dumps(document, indent=2) + "\n")
@@ -117,19 +123,17 @@ def only(tables: dict[str, dict[str, Row]], names: set[str]) -> dict[str, dict[s
     }
 
 
+def is_good(row: Row, seeds: int) -> bool:
+    """Whether it has as many seeds, and went well."""
+    return row["of"] >= seeds and not row.get("accused") and row.get("caught", seeds) >= LEAST * row["of"]
+
+
 def is_done(tables: dict[str, dict[str, Row]], name: str, seeds: int) -> bool:
-    """Whether all of its rows are there, with as many seeds and nothing that went wrong."""
-    mine = only(tables, {name})
-    cells = {(cell.policy, cell.fault) for cell in correct_stores().get(name, ()) if cell.fault != "explore"}
-    rows = [row for table in mine.values() for row in table.values()]
-    is_there = name not in catalogue() or (name in mine["caught"] and name in mine["accused"])
-    return (
-        is_there
-        and len(mine["correct"]) >= len(cells)
-        and all(row["of"] >= seeds for row in rows)
-        and not short(mine)
-        and not wronged(mine)
-    )
+    """Whether all of its rows are there and good."""
+    rows = [tables["correct"].get(title) for title in cells_of(name)]
+    if name in catalogue():
+        rows += [tables["caught"].get(name), tables["accused"].get(name)]
+    return all(row is not None and is_good(row, seeds) for row in rows)
 
 
 def short(tables: dict[str, dict[str, Row]]) -> list[str]:
@@ -185,8 +189,7 @@ def main() -> None:
     bench = Bench(seeds, options.workers)
     try:
         for name in names:
-            measure(bench, name, tables)
-            write(tables)
+            measure(bench, name, tables, is_again=bool(options.names) or options.again)
     finally:
         bench.pool.close()
     mine = only(tables, set(options.names or known))
@@ -197,20 +200,24 @@ def main() -> None:
     sys.exit(1 if found or accused else 0)
 
 
-def measure(bench: Bench, name: str, tables: dict[str, dict[str, Row]]) -> None:
+def measure(bench: Bench, name: str, tables: dict[str, dict[str, Row]], *, is_again: bool) -> None:
+    """Writes each row as soon as it is known."""
     count = len(bench.seeds)
     if name in catalogue():
         row, twin = bench.planted(name)
         tables["caught"][name], tables["accused"][name] = row, twin
+        write(tables)
         print(
             f"{name:32} caught {row['caught']:3} of {count}, its twin accused {twin['accused']:3} of {count}",
             flush=True,
         )
-    if name in correct_stores():
-        for title, cell in bench.correct(name).items():
-            tables["correct"][title] = cell
-            known = f" (known: {cell['known']})" if "known" in cell else ""
-            print(f"{title:48} accused {cell['accused']:3} of {count}{known}", flush=True)
+    for title, cell in cells_of(name).items():
+        before = tables["correct"].get(title)
+        if is_again or before is None or not is_good(before, count):
+            row = tables["correct"][title] = bench.correct(name, cell)
+            write(tables)
+            known = f" (known: {row['known']})" if "known" in row else ""
+            print(f"{title:48} accused {row['accused']:3} of {count}{known}", flush=True)
 
 
 if __name__ == "__main__":
