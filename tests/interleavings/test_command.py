@@ -47,6 +47,23 @@ def test_a_lost_message_is_told_drawn_and_replayed(tmp_path: Path) -> None:
     assert "m1 is gone" in shown
 
 
+def test_a_store_of_one_thread_is_not_accused_of_it_unless_threads_are_asked_for(tmp_path: Path) -> None:
+    asked = (
+        "tests.verify.untyped_stores:OfOneThread",
+        "--engine",
+        "sqlite",
+        "--program",
+        "a",
+        "--program",
+        "a | r",
+    )
+    found, printed = explore(*asked, out=tmp_path / "out", expect=0)
+    assert (found["how"], found["status"]) == ("processes", "held")
+    assert "threads: not explored, because only the thread that opened the store may use it" in printed
+    found, _ = explore(*asked, "--how", "threads", out=tmp_path / "threads", expect=1)
+    assert found["failure"]["names"] == ["raised"]
+
+
 def test_the_folder_of_what_failed_is_replayed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = (f"{STORES}:OneValue", "--engine", "redis", "--how", "tasks", "--program", "a | a")
     explore(*asked, out=tmp_path / "out", expect=1)

@@ -33,6 +33,14 @@ class Rows:
         return json.loads(body)
 
 
+class OfOneThread(Rows):
+    """Opened as `sqlite3` does it by default."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.db = sqlite3.connect(str(endpoint.path), isolation_level=None)
+
+
 class AnyJson(Rows):
     def written(self, message: Any) -> Any:
         return json.dumps(message, default=str)

@@ -135,9 +135,17 @@ def _own_folder(path: Path) -> Path:
 
 
 def _all_explored(console: Console, questions: Sequence[InterleavingsAsked]) -> Iterator[AllDone]:
-    """One after the other, until it is stopped, or refused: then the others would be, too."""
-    for asked in questions:
-        yield (done := _explored(console, asked))
+    """One after the other, until it is stopped, or refused: then the others would be, too. Threads that nobody asked
+    for are not held against a store that is not made for them."""
+    for place, asked in enumerate(questions, 1):
+        done = _explored(console, asked)
+        if asked.how == "auto" and done.found.is_of_one_thread and place < len(questions):
+            why = "only the thread that opened the store may use it"
+            _print(console, f"{asked.target} on {asked.engine}, threads: not explored, because {why}")
+            continue
+        _show(console, done)
+        _save_for_replay(done.found)
+        yield done
         if done.refused or done.found.trouble == STOPPED:
             return
 
@@ -157,8 +165,6 @@ def _explored(console: Console, asked: InterleavingsAsked) -> AllDone:
         so_far = InterleavingsFound(asked=asked, how=asked.how, programs=list(programs.values()))
         so_far.trouble, so_far.elapsed_s = STOPPED, time.monotonic() - began
         done = AllDone(so_far)
-    _show(console, done)
-    _save_for_replay(done.found)
     return done
 
 

@@ -127,6 +127,14 @@ class InterleavingsFound(msgspec.Struct, kw_only=True):
         return next((one.failure for one in self.programs if one.failure is not None), None)
 
     @property
+    def is_of_one_thread(self) -> bool:
+        """Whether the store raised only because another thread than its own called it, as `sqlite3` does by default."""
+        failure = self.failure
+        if self.how != "threads" or failure is None or failure.names[0] != "raised":
+            return False
+        return "|" not in failure.program and "thread" in failure.anomalies[0].sentence
+
+    @property
     def status(self) -> Literal["held", "violated", "unknown"]:
         failure = self.failure
         if failure is not None and failure.confirmed:
