@@ -4,7 +4,7 @@ An engine can come back with less than it acknowledged: a standby that was behin
 buffered. Left alone, it would hand out the sequences of the lost messages again. So each store remembers the highest
 sequence it has been told of each session, logs when the engine is behind it, and continues after it.
 
-Bounded: two numbers for each of `SESSIONS_KNOWN_MAX` sessions, under a digest where the id is long; the oldest go
+Bounded: a few numbers for each of `SESSIONS_KNOWN_MAX` sessions, under a digest where the id is long; the oldest go
 first.
 """
 
@@ -14,17 +14,22 @@ SESSIONS_KNOWN_MAX = 10_000
 ID_BYTES_MAX = 64
 """Up to this length an id is its own key here; a longer one is replaced by a digest."""
 
+SeenRow = tuple[int, int, bool, int]
+"""Its number, floor, mark and checksum."""
+
 
 class Known:
     """What this store was told of a session."""
 
-    __slots__ = ("last", "lost_told")
+    __slots__ = ("last", "lost_told", "row")
 
     def __init__(self) -> None:
         self.last = 0
         """The highest sequence that was acknowledged here."""
         self.lost_told = 0
         """The loss of messages up to here has been logged."""
+        self.row: SeenRow | None = None
+        """PostgreSQL only: the session's row as an append last saw it, if it was intact and does not expire."""
 
     def note(self, last: int) -> None:
         if last > self.last:

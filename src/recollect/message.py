@@ -22,7 +22,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, cast
 
 import msgspec
 
@@ -44,11 +44,15 @@ DECODED_TOGETHER_LEAST = 2
 """Fewer records are decoded faster one by one."""
 
 
+_NO_FIELD = "extra:"
+"""No record has a field of this name, so decoding one leaves `Message.extra` empty."""
+
+
 def new_id() -> str:
     return os.urandom(16).hex()
 
 
-class Message(msgspec.Struct, frozen=True, gc=False):
+class Message(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True):
     """Who said what, and when. `content` is text, or a list of JSON blocks (tool calls, images).
 
     The garbage collector does not track it: JSON has no cycles, and a history holds many of these at once.
@@ -59,9 +63,9 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     timestamp: float = msgspec.field(default_factory=time.time)
     metadata: dict[str, Json] = msgspec.field(default_factory=dict)
     id: str = msgspec.field(default_factory=new_id)
-    extra: dict[str, Json] = msgspec.field(default_factory=dict)
+    extra: dict[str, Json] = msgspec.field(default_factory=dict, name=_NO_FIELD)
     """Fields written by a newer release: kept as they are, and written back."""
-    schema: int = SCHEMA
+    schema: Annotated[int, msgspec.Meta(ge=SCHEMA, le=SCHEMA)] = msgspec.field(default=SCHEMA, name="v")
 
     @property
     def text(self) -> str:
@@ -161,15 +165,10 @@ def decode_joined(joined: bytes, count: int) -> list[Message | Damaged] | None:
     if not all_intact(joined):
         return None
     try:
-        records = _decode_lines(joined)
+        messages: list[Message | Damaged] = _decode_lines(joined)
     except _NOT_CURRENT:
         return None
-    if len(records) != count:
-        return None
-    return [
-        Message(record.role, record.content, record.timestamp, record.metadata, record.id)
-        for record in records
-    ]
+    return messages if len(messages) == count else None
 
 
 def _not_bytes(found: object) -> Damaged:
@@ -206,10 +205,10 @@ class _CurrentRecord(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 
 
 _encode_json = msgspec.json.Encoder().encode
-_decoder = msgspec.json.Decoder(_CurrentRecord)
-_decode_current = _decoder.decode
-_decode_lines = _decoder.decode_lines
-"""JSON needs nothing between two objects, and white space may be there."""
+_decode_current = msgspec.json.Decoder(_CurrentRecord).decode
+_decode_lines = cast(Callable[[bytes], list[Message | Damaged]], msgspec.json.Decoder(Message).decode_lines)
+"""Straight to messages of this version, if all have checksums: we wrote them, with every field, so no default stands in
+for one. JSON needs nothing between two objects, and white space may be there."""
 
 
 def _encode_known(message: Message) -> bytes:
@@ -283,7 +282,7 @@ def _too_large(message: Message, size: int) -> Refused:
     )
 
 
-_KNOWN_FIELDS = frozenset(_CurrentRecord.__struct_fields__)
+_KNOWN_FIELDS = frozenset(_CurrentRecord.__struct_fields__) | {_NO_FIELD}
 
 
 # ---- what may be read

@@ -17,6 +17,7 @@ with ``isinstance(store, Listable)``. Every store in `recollect.stores` keeps th
 import enum
 from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import timedelta
+from os import PathLike
 from pathlib import Path
 from typing import Any, Literal, Protocol, Self, TypedDict, runtime_checkable
 
@@ -324,6 +325,11 @@ _BOUNDS: dict[str, tuple[float, float]] = {
     "pool_size": (1, 100_000),
 }
 
+_KINDS = {
+    "witness": (str | PathLike, "the path of a file"),
+    "read_url": (str | SecretUrl, "the address of a read replica"),
+}
+
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
     """What `open_store` was asked for, checked. Read by every store; a store refuses what it cannot honour."""
@@ -359,6 +365,9 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
         if unknown := sorted(options.keys() - set(cls.__struct_fields__)):
             known = ", ".join(cls.__struct_fields__)
             raise TypeError(f"open_store has no option {unknown[0]!r}; it has {known}")
+        for name, (kind, wanted) in _KINDS.items():
+            if options.get(name) is not None and not isinstance(options[name], kind):
+                raise Refused(f"{name}: {wanted}, or None; not {shown(options[name])}")
         for name, of_text in (("durability", _durability), ("witness", Path), ("read_url", SecretUrl)):
             if options.get(name) is not None:
                 options[name] = of_text(options[name])
@@ -373,8 +382,13 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise Refused(
                 f"ttl: a millisecond to {TTL_MAX.days:,} days, or None to keep memory for ever; not {self.ttl}"
             )
+        if not isinstance(self.migrate, bool):
+            raise Refused(f"migrate: True or False, not {shown(self.migrate)}")
         for name, (least, most) in _BOUNDS.items():
             value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int | float if name == "timeout_s" else int):
+                kind = "a number of seconds" if name == "timeout_s" else "a whole number"
+                raise Refused(f"{name}: {kind}, not {shown(value)}")
             if not least <= value <= most:  # written so that NaN is refused too
                 wanted = f"at least {least}" if value < least else f"at most {most}"
                 raise Refused(f"{name}: {wanted}, not {shown(value)}")

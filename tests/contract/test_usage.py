@@ -131,6 +131,27 @@ def test_a_number_as_time_to_live_is_refused(place: Place, opener: Any) -> None:
     assert str(refusal.value) == "ttl: a timedelta, such as timedelta(days=7), or None; not 3600"
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "wanted"),
+    [
+        ("timeout_s", "5", "a number of seconds, not '5'"),
+        ("timeout_s", None, "a number of seconds, not None"),
+        ("replicas", True, "a whole number, not True"),
+        ("turns_kept", 1.5, "a whole number, not 1.5"),
+        ("pool_size", "8", "a whole number, not '8'"),
+        ("witness", 5, "the path of a file, or None; not 5"),
+        ("read_url", 5, "the address of a read replica, or None; not 5"),
+        ("migrate", "no", "True or False, not 'no'"),
+    ],
+)
+def test_an_option_of_another_kind_is_refused(place: Place, name: str, value: object, wanted: str) -> None:
+    openers: list[Any] = [open_store, recollect_sync.open_store]
+    for opener in openers:
+        with pytest.raises(Refused) as refusal:
+            opener(place.url, **{name: value})
+        assert str(refusal.value) == f"{name}: {wanted}"
+
+
 @pytest.mark.parametrize("password", ["wrong", None])
 async def test_a_wrong_password_is_one_sentence(place: Place, password: str | None) -> None:
     if place.name == "sqlite":

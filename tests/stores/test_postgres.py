@@ -189,7 +189,7 @@ async def test_batches_lock_sessions_in_one_order(
         await until(lambda: _waiting(place, 2), "both batches wait for a lock")
     lasts = sorted(receipt.last for receipts in await asyncio.gather(*appends) for receipt in receipts)
     assert lasts == [3, 3, 3, 4, 4, 4]
-    together = schema.APPEND_TOGETHER[False, False]
+    together = schema.APPEND_TOGETHER[False, False, False]
     assert sorted(sent) == sorted([together] * knowing + [schema.APPEND] * (2 - knowing)), (
         "a deadlock was broken, and the batch sent again"
     )

@@ -49,7 +49,7 @@ async def test_one_statement_stores_them_all(
                 for name in names
             )
         )
-        assert sent == [schema.APPEND_TOGETHER[size > 1, turn is not None]]
+        assert sent == [schema.APPEND_TOGETHER[False, size > 1, turn is not None]]
         assert spans(results) == [(2, size + 1)] * 8
         assert [result.session for result in results if isinstance(result, Receipt)] == names
         for name in names:
@@ -75,7 +75,7 @@ async def test_appends_to_one_session_keep_their_order(place: Place, monkeypatch
             store.append("b", [*said("b2"), *said("b3")]),
             store.append("b", said("b4")),
         )
-        assert sent == [schema.APPEND_TOGETHER[True, False]]
+        assert sent == [schema.APPEND_TOGETHER[False, True, False]]
         assert spans(results) == [(2, 2), (2, 2), (3, 4), (5, 5)]
         assert await texts(store, "b") == ["first", "b1", "b2", "b3", "b4"]
         assert await texts(store, "a") == ["first", "a1"]
@@ -102,7 +102,7 @@ async def test_what_is_not_plain_is_left_to_the_function(
             store.append("reused", said("another"), turn="t"),
             store.append("turned", said("two"), turn="t", expect=1),
         )
-        assert sent == [schema.APPEND_TOGETHER[False, True], schema.APPEND]
+        assert sent == [schema.APPEND_TOGETHER[False, False, True], schema.APPEND]
         assert spans(results) == [(2, 2), Conflict, (2, 2), (2, 2), (2, 2), TurnReused, (2, 2)]
         assert results[4] == repeated
         assert await texts(store, "expired") == ["two"], "what it had before has expired"
@@ -204,3 +204,74 @@ async def test_batches_are_not_planned_again_and_again(place: Place) -> None:
         assert counts
         for statement, generic, custom in counts:
             assert custom <= 5, (statement, generic, custom)
+
+
+async def test_a_row_that_was_seen_is_not_believed_once_it_has_changed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Appends and reads of a session name its row by number, as long as it is as it was."""
+    async with open_store(place.url, pool_size=1) as store, open_store(place.url) as other:
+        for _ in range(3):
+            await store.append("s", said("here"))
+        sent = counted_statements(monkeypatch)
+        await store.append("s", said("seen"))
+        assert [item.sequence for item in await store.history("s", last=2)] == [3, 4]
+        assert sent == [schema.APPEND_SEEN[False, False], schema.HISTORY_SEEN]
+        await other.append("s", said("there"))
+        assert (await store.append("s", said("after it"))).last == 6
+        with pytest.raises(Conflict):
+            await store.append("s", said("conflict"), expect=5)
+        await other.retract("s", 6)
+        assert (await store.append("s", said("after the mark"))).last == 8
+        assert [item.sequence for item in await store.history("s", last=2)] == [5, 8]
+        await other.forget("s")
+        assert (await store.append("s", said("after the end"))).last == 9
+        assert [item.sequence for item in await store.history("s", last=2)] == [9]
+        await other.forget("s", erase=True)
+        await other.append("t", said("another session"))
+        assert await texts(other, "t") == ["another session"]
+
+
+async def test_a_batch_of_rows_that_were_seen_leaves_out_what_has_changed(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"s{number}" for number in range(8)]
+    async with open_store(place.url, pool_size=1) as store, open_store(place.url) as other:
+        await knowing(store, names)
+        sent = counted_statements(monkeypatch)
+        for number, text in enumerate(("seen", "by number"), 2):
+            results = await gathered(*(store.append(name, said(text)) for name in names))
+            assert spans(results) == [(number, number)] * 8
+        assert sent == [
+            schema.APPEND_TOGETHER[False, False, False],
+            schema.APPEND_TOGETHER[True, False, False],
+        ]
+        await other.forget("s3")
+        results = await gathered(*(store.append(name, said("after"), turn="t") for name in names))
+        assert spans(results) == [(4, 4)] * 8
+        for name in names:
+            expected = ["after"] if name == "s3" else ["first", "seen", "by number", "after"]
+            assert await texts(store, name) == expected
+
+
+async def test_a_row_that_has_changed_on_the_disk_is_not_believed_though_it_was_seen(place: Place) -> None:
+    async with open_store(place.url) as store:
+        for _ in range(3):
+            await store.append("s", said("here"))
+        await place.direct.execute(
+            "ALTER TABLE recollect_sessions ALTER COLUMN checked DROP EXPRESSION;"
+            "UPDATE recollect_sessions SET floor = 2"
+        )
+        with pytest.raises(RecollectError, match="changed on the disk"):
+            await store.history("s", last=2)
+        with pytest.raises(RecollectError, match="changed on the disk"):
+            await store.append("s", said("on top"))
+
+
+async def test_a_store_with_a_time_to_live_gives_it_to_a_session_that_had_none(place: Place) -> None:
+    async with open_store(place.url) as store, open_store(place.url, ttl=timedelta(hours=1)) as mortal:
+        await mortal.append("s", said("for an hour"))
+        await store.append("s", said("for ever"))
+        assert len(await mortal.history("s", last=9)) == 2
+        await mortal.append("s", said("for an hour"))
+        assert await place.direct.fetchval("SELECT expires_at FROM recollect_sessions") is not None

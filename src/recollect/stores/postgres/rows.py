@@ -54,17 +54,20 @@ def placing(
 
 def joined_history(row: Row, after: int, last: int) -> list[Stored] | None:
     """The messages of `schema.HISTORY_JOINED`; None if any of them is missing, damaged, or of another version."""
-    newest, floor, count, total, joined = row
+    newest, floor, numbers, joined = row[:4]
     begin = max(floor, after, newest - last) + 1
     size = max(newest - begin + 1, 0)
-    if count != size:
-        return None
-    if not size:
-        return []
-    if total != -size * (size - 1) // 2:
+    if joined is None:
+        return None if size else []
+    if not size or numbers != _exclusive_or(newest) ^ _exclusive_or(begin - 1):
         return None
     messages = decode_joined(joined, size)
     return None if messages is None else list(map(Stored, range(begin, newest + 1), messages))
+
+
+def _exclusive_or(last: int) -> int:
+    """Of all numbers up to the last."""
+    return (last, 1, last + 1, 0)[last % 4]
 
 
 def _place(

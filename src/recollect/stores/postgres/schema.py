@@ -128,20 +128,35 @@ _AS_OPENED = """current_setting('synchronous_commit') = $6
 _APPEND_ONE = """
 WITH session AS (
     UPDATE recollect_sessions s
-       SET last = s.last + {size},
-           updated_at = clock_timestamp(),
-           turns = s.turns + {turns},
-           expires_at = {expiry}
-     WHERE sha256(s.name) = sha256($1)
-       AND ($3::bigint IS NULL OR s.last = $3) AND s.last >= $8
-       AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
-       AND {intact}
+       SET last = s.last + {size}, updated_at = clock_timestamp() {changes} {turns}
+     WHERE {which}
        AND {as_opened} {turn_is_new}
-    RETURNING s.id, s.last
+    RETURNING {id} AS id, s.last {seen}
 ), message AS (
     INSERT INTO recollect_messages (session_id, sequence, record) {records}
 ) {turn}
-SELECT last FROM session"""
+SELECT last {shown} FROM session"""
+
+_BY_NAME = {
+    "changes": f", expires_at = {_EXPIRY}",
+    "which": f"""sha256(s.name) = sha256($1)
+       AND ($3::bigint IS NULL OR s.last = $3) AND s.last >= $8
+       AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+       AND {INTACT}""",
+    "id": "s.id",
+    "seen": ", s.floor, s.marked, s.checked, s.expires_at",
+    "shown": ", id, floor, marked, CASE WHEN expires_at IS NULL THEN checked END",
+}
+_BY_NUMBER = {
+    "changes": "",
+    "which": """s.id = $1 AND s.floor = $4 AND s.marked = $5 AND s.checked = ${checked} AND s.expires_at IS NULL
+       AND s.last BETWEEN $8 AND $3""",
+    "id": "$1",
+    "seen": "",
+    "shown": "",
+}
+"""For a row that the other statement has seen: if it has the same checksum, and what that covers is the same, it is
+intact, which costs less to see than to compute. Only where nothing expires."""
 
 _ONE_RECORD = {"size": "1", "records": "SELECT id, last, $2::bytea FROM session"}
 _MANY_RECORDS = {
@@ -149,9 +164,9 @@ _MANY_RECORDS = {
     "records": "SELECT id, last - cardinality($2) + r.place, r.record "
     "FROM session, unnest($2) WITH ORDINALITY AS r (record, place)",
 }
-_NO_TURN = {"turns": "0", "turn_is_new": "", "turn": ""}
+_NO_TURN = {"turns": "", "turn_is_new": "", "turn": ""}
 _TURN = {
-    "turns": "1",
+    "turns": ", turns = s.turns + 1",
     "turn_is_new": "AND s.turns < $10 "
     "AND NOT EXISTS (SELECT FROM recollect_turns t WHERE t.session_id = s.id AND t.turn = $9)",
     "turn": ", turn AS (INSERT INTO recollect_turns (session_id, turn, first, last, fingerprint) "
@@ -159,16 +174,22 @@ _TURN = {
 }
 
 
-def _append_one(records: dict[str, str], turn: dict[str, str]) -> str:
-    parts = {**records, **turn, "intact": INTACT, "expiry": _EXPIRY, "as_opened": _AS_OPENED}
-    return _APPEND_ONE.format(**{**parts, "turn": parts["turn"].format(**records)})
+def _append_one(row: dict[str, str], records: dict[str, str], turn: dict[str, str]) -> str:
+    parts = {**row, **records, **turn, "as_opened": _AS_OPENED, "turn": turn["turn"].format(**records)}
+    if row is _BY_NUMBER:
+        parts["which"] = row["which"].format(checked=9 if turn is _NO_TURN else 12)
+    return _APPEND_ONE.format(**parts)
 
 
-APPEND_ONE: dict[tuple[bool, bool], str] = {
-    (many, turn): _append_one(_MANY_RECORDS if many else _ONE_RECORD, _TURN if turn else _NO_TURN)
-    for many in (False, True)
-    for turn in (False, True)
-}
+def _append_ones(row: dict[str, str]) -> dict[tuple[bool, bool], str]:
+    return {
+        (many, turn): _append_one(row, _MANY_RECORDS if many else _ONE_RECORD, _TURN if turn else _NO_TURN)
+        for many in (False, True)
+        for turn in (False, True)
+    }
+
+
+APPEND_ONE, APPEND_SEEN = _append_ones(_BY_NAME), _append_ones(_BY_NUMBER)
 """Keyed by whether there are several records, and whether there is a turn id."""
 
 # A batch of such appends, each session once. A session whose case is not plain is left out, and is not in the answer.
@@ -178,27 +199,52 @@ APPEND_ONE: dict[tuple[bool, bool], str] = {
 # the table's size. For the subqueries around the arrays see `_unless_behind`.
 _APPEND_TOGETHER = """
 WITH given AS MATERIALIZED (
-    SELECT * FROM unnest((SELECT $1::bytea[]), (SELECT $2::{records_type}[]), (SELECT $3::bigint[]){arrays})
-             WITH ORDINALITY AS k (name, {content}, known{columns}, place)
+    SELECT * FROM unnest((SELECT $1::{which_type}[]), (SELECT $2::{records_type}[]), (SELECT $3::bigint[])
+                         {arrays}{row_arrays})
+             WITH ORDINALITY AS k ({which}, {content}, known{columns}{row_columns}, place)
      WHERE place BETWEEN 1 AND 1000000 AND {as_opened}
 ), found AS MATERIALIZED (
-    SELECT s.id, k.* FROM given k CROSS JOIN LATERAL (
-        SELECT s.id FROM recollect_sessions s
-         WHERE sha256(s.name) = sha256(k.name) AND s.last >= k.known
-           AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
-           AND {intact} {claims}
+    SELECT s.id AS found_id, k.* FROM given k CROSS JOIN LATERAL (
+        SELECT {id} AS id FROM recollect_sessions s
+         WHERE {same} AND s.last >= k.known {claims}
            FOR NO KEY UPDATE
     ) s
 ), session AS (
     UPDATE recollect_sessions s
-       SET last = s.last + {size}, updated_at = clock_timestamp(), turns = s.turns + {turns}, expires_at = {expiry}
-      FROM found k WHERE s.id = k.id
-    RETURNING s.id, s.last, k.place, k.{content}{returned}
+       SET last = s.last + {size}, updated_at = clock_timestamp() {turns} {changes}
+      FROM found k WHERE s.id = k.found_id
+    RETURNING k.found_id AS id, s.last, k.place, k.{content}{returned}{seen}
 ), message AS (
     INSERT INTO recollect_messages (session_id, sequence, record) {records}
 ) {turn}
-SELECT array_agg(place), array_agg(last) FROM session"""
+SELECT array_agg(place), array_agg(last) {shown} FROM session"""
 
+_EACH_BY_NAME = {
+    "which_type": "bytea",
+    "which": "name",
+    "row_arrays": "",
+    "row_columns": "",
+    "id": "s.id",
+    "same": f"""sha256(s.name) = sha256(k.name)
+           AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp())
+           AND s.checked = {checksum("s.", "k.name")}""",
+    "changes": f", expires_at = {_EXPIRY}",
+    "seen": ", s.floor, s.marked, s.checked, s.expires_at",
+    "shown": """, array_agg(id), array_agg(floor), array_agg(marked),
+       array_agg(CASE WHEN expires_at IS NULL THEN checked END)""",
+}
+_EACH_BY_NUMBER = {
+    "which_type": "bigint",
+    "which": "id",
+    "row_arrays": ", (SELECT $4::bigint[]), (SELECT $5::boolean[]), (SELECT ${checked}::bigint[])",
+    "row_columns": ", floor, marked, checked",
+    "id": "k.id",
+    "same": """s.id = k.id AND s.floor = k.floor AND s.marked = k.marked AND s.checked = k.checked
+           AND s.expires_at IS NULL""",
+    "changes": "",
+    "seen": "",
+    "shown": "",
+}
 _ONE_EACH = {
     "records_type": "bytea",
     "content": "record",
@@ -212,39 +258,46 @@ _SEVERAL = {
     "records": "SELECT s.id, s.last - r.back, r.record FROM session s JOIN unnest((SELECT ${0}::bigint[]), "
     "(SELECT ${1}::bigint[]), (SELECT ${2}::bytea[])) AS r (place, back, record) USING (place)",
 }
-_UNCLAIMED = {"arrays": "", "columns": "", "claims": "", "turns": "0", "returned": "", "turn": ""}
+_UNCLAIMED = {"arrays": "", "columns": "", "claims": "", "turns": "", "returned": "", "turn": ""}
 _CLAIMS = {
     "arrays": ", (SELECT $8::bigint[]), (SELECT $9::bytea[]), (SELECT $10::bytea[])",
     "columns": ", expect, turn, fingerprint",
     "claims": "AND (k.expect IS NULL OR s.last = k.expect) AND (k.turn IS NULL OR s.turns < $11 "
     "AND NOT EXISTS (SELECT FROM recollect_turns t WHERE t.session_id = s.id AND t.turn = k.turn))",
-    "turns": "CASE WHEN k.turn IS NULL THEN 0 ELSE 1 END",
+    "turns": ", turns = s.turns + CASE WHEN k.turn IS NULL THEN 0 ELSE 1 END",
     "returned": ", k.turn, k.fingerprint",
     "turn": ", turn AS (INSERT INTO recollect_turns (session_id, turn, first, last, fingerprint) "
     "SELECT id, turn, last - {size} + 1, last, fingerprint FROM session WHERE turn IS NOT NULL)",
 }
 
 
-def _append_together(records: dict[str, str], claims: dict[str, str]) -> str:
-    first = 12 if claims is _CLAIMS else 8
+def _append_together(row: dict[str, str], records: dict[str, str], claims: dict[str, str]) -> str:
+    free = 12 if claims is _CLAIMS else 8
+    checked = free + (3 if records is _SEVERAL else 0)
     parts = {
+        **row,
         **records,
         **claims,
-        "intact": f"s.checked = {checksum('s.', 'k.name')}",
-        "expiry": _EXPIRY,
         "as_opened": _AS_OPENED,
-        "records": records["records"].format(*range(first, first + 3)),
+        "row_arrays": row["row_arrays"].format(checked=checked),
+        "records": records["records"].format(*range(free, free + 3)),
         "turn": claims["turn"].format(size=records["size"].removeprefix("k.")),
     }
     return _APPEND_TOGETHER.format(**parts)
 
 
-APPEND_TOGETHER: dict[tuple[bool, bool], str] = {
-    (several, claims): _append_together(_SEVERAL if several else _ONE_EACH, _CLAIMS if claims else _UNCLAIMED)
+APPEND_TOGETHER: dict[tuple[bool, bool, bool], str] = {
+    (seen, several, claims): _append_together(
+        _EACH_BY_NUMBER if seen else _EACH_BY_NAME,
+        _SEVERAL if several else _ONE_EACH,
+        _CLAIMS if claims else _UNCLAIMED,
+    )
+    for seen in (False, True)
     for several in (False, True)
     for claims in (False, True)
 }
-"""Keyed by whether a session has several records, and whether any has a turn id or a position that it expects."""
+"""Keyed by whether all rows have been seen, whether a session has several records, and whether any has a turn id or a
+position that it expects."""
 
 # ---- reading
 
@@ -274,20 +327,29 @@ SELECT {_LAST}, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m
   ) m ON true
  WHERE sha256(s.name) = sha256($1) AND """
 
-_JOINED = f"""
-SELECT {_LAST}, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.count, m.total, m.joined
-  FROM recollect_sessions s
+_RECORDS_JOINED = f"""
   LEFT JOIN LATERAL (
-      SELECT count(record), sum(sequence - s.last)::bigint AS total, string_agg(record, '') AS joined FROM (
+      SELECT bit_xor(sequence) AS numbers, string_agg(record, '') AS joined FROM (
           SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
            WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
              AND NOT s.marked
            ORDER BY recollect_messages.sequence
       ) r
-  ) m ON true
+  ) m ON true"""
+"""All records in one value, which costs less than a row for each. Their numbers together show one that has changed on
+the disk: it may be in the place of another."""
+
+_JOINED = f"""
+SELECT {_LAST}, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.numbers, m.joined, s.id,
+       CASE WHEN s.expires_at IS NULL THEN s.checked END
+  FROM recollect_sessions s {_RECORDS_JOINED}
  WHERE sha256(s.name) = sha256($1) AND """
-"""All records in one value, which costs less than a row for each. The sum of their numbers shows one that has changed
-on the disk: it may be in the place of another."""
+
+HISTORY_SEEN = f"""
+SELECT s.last, s.floor, m.numbers, m.joined FROM recollect_sessions s {_RECORDS_JOINED.replace("s.id", "$1::bigint")}
+ WHERE s.id = $1 AND s.floor = $4 AND s.checked = $5 AND NOT s.marked AND s.expires_at IS NULL"""
+"""The same for a row that was intact before (see `_BY_NUMBER`), or nothing. The row's own number is not used: what the
+index says of it is not compared with what the row says."""
 
 _HISTORY_MARKED = f"""
 SELECT {_LAST}, s.floor, m.sequence, m.record

@@ -39,12 +39,12 @@ from recollect.errors import (
     RecollectError,
     StoreClosed,
 )
-from recollect.known import KnownSessions
+from recollect.known import Known, KnownSessions
 from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
-from recollect.stores.postgres.batches import Batch
+from recollect.stores.postgres.batches import Batch, lone_statement
 from recollect.stores.postgres.changes import expected, outcomes_of, state_of
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
@@ -154,15 +154,14 @@ class PostgresStore(PostgresMoving):
         after = after or 0
         last = INTEGER_MAX if last is None else last
         deadline = time.monotonic() + self._timeout_s
-        told = self._known.of(
-            key
-        ).last  # taken before reading: later acknowledgements must not be compared with this read
+        known = self._known.of(key)
+        told = known.last  # taken before reading: later acknowledgements must not be compared with this read
         if self._touch_on_read:
             await self._touch(key, deadline)
         if last == 0:
             return []
         if last <= schema.JOINED_MAX and self._replica is None:
-            together = await self._history_joined(key, after, last, told, deadline)
+            together = await self._history_joined(key, known, after, last, told, deadline)
             if together is not None:
                 return together
         rows: Sequence[Row] | None = None
@@ -173,7 +172,7 @@ class PostgresStore(PostgresMoving):
         if told and not rows:
             rows = await self._lost_whole(key, deadline)
         if rows and rows[0][0] is not None and rows[0][0] < told:
-            tell(key, self._known.of(key), rows[0][0])
+            tell(key, known, rows[0][0])
         if rows and rows[0][1] == schema.MARKED:
             return await self._history_marked(key, after, last, told, deadline)
         stored: list[Stored] = []
@@ -246,8 +245,8 @@ class PostgresStore(PostgresMoving):
 
     async def _append_one(self, append: Append) -> Receipt:
         deadline = time.monotonic() + self._timeout_s
-        known = self._known.of(append.key).last
-        if known:  # it is there, unless it was lost
+        known = self._known.of(append.key)
+        if known.last:  # it is there, unless it was lost
             receipt = await self._append_plainly(append, known, deadline)
             if receipt is not None:
                 return receipt
@@ -256,32 +255,26 @@ class PostgresStore(PostgresMoving):
             raise result
         return result
 
-    async def _append_plainly(self, append: Append, known: int, deadline: float) -> Receipt | None:
+    async def _append_plainly(self, append: Append, known: Known, deadline: float) -> Receipt | None:
         """The receipt, or None if nothing was written because the case is not plain."""
-        records, turn, reached = append.records, append.turn, self._reach
-        size = len(records)
-        arguments: tuple[Any, ...] = (
-            append.key,
-            records if size > 1 else records[0],
-            append.expect,
-            self._options.ttl,
-            self._ttl_kept,
-            reached.commit_mode,
-            reached.fingerprint,
-            known,
+        reached, options = self._reach, self._options
+        statement, arguments = lone_statement(
+            append, known, options.ttl, self._ttl_kept, reached, self._turns_max
         )
-        if turn is not None:
-            arguments += (turn, self._turns_max, append.fingerprint)
         try:
-            rows = await self._write(schema.APPEND_ONE[size > 1, turn is not None], arguments, deadline)
+            rows = await self._write(statement, arguments, deadline)
         except NotWritten as error:
             if isinstance(error.__cause__, asyncpg.UniqueViolationError):
                 return None  # another append with this turn id was faster
             raise
         if not rows:
+            known.row = None
             return None
-        last = rows[0][0]
-        return Receipt(append.session, last - size + 1, last, reached.durability, reached.replicas)
+        last, *seen = rows[0]
+        if seen and seen[-1] is not None and options.ttl is None:
+            known.row = tuple(seen)
+        first = last - len(append.records) + 1
+        return Receipt(append.session, first, last, reached.durability, reached.replicas)
 
     async def _append_many(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
         """Each append's receipt or error, in the order given."""
@@ -313,11 +306,9 @@ class PostgresStore(PostgresMoving):
         if batch is None:
             return places
         reached = self._reach
-        statement, arguments = batch.statement(
-            self._options.ttl, self._ttl_kept, reached.commit_mode, reached.fingerprint, self._turns_max
-        )
+        statement, arguments = batch.statement(self._options.ttl, self._ttl_kept, reached, self._turns_max)
         try:
-            [[found, lasts]] = await self._write(statement, arguments, deadline)
+            [[found, lasts, *rows]] = await self._write(statement, arguments, deadline)
         except RecollectError as error:
             if isinstance(error, NotWritten) and isinstance(error.__cause__, asyncpg.PostgresError):
                 return places  # such as another append with the same turn id, which was faster
@@ -325,6 +316,8 @@ class PostgresStore(PostgresMoving):
             for place in done:
                 results[place] = error
         else:
+            if self._options.ttl is None:
+                batch.note_rows(found or (), zip(*rows, strict=True) if found else ())
             receipts = dict(batch.receipts(found or (), lasts or (), reached))
             done = set(receipts)
             for place, receipt in receipts.items():
@@ -392,22 +385,33 @@ class PostgresStore(PostgresMoving):
         return [] if await self._fetch(self._pool, deadline, schema.SESSION, key) else [(0, 0, None, None)]
 
     async def _history_joined(
-        self, key: bytes, after: int, last: int, told: int, deadline: float
+        self, key: bytes, known: Known, after: int, last: int, told: int, deadline: float
     ) -> list[Stored] | None:
         """A few messages with nothing unusual about them; None if they have to be looked at one by one."""
+        seen, rows = known.row, None
         try:
-            rows = await self._fetch(self._pool, deadline, schema.HISTORY_JOINED, key, after, last)
+            if seen is not None and not seen[2]:
+                number, floor, _, checked = seen
+                window = number, after, last, floor, checked
+                rows = await self._fetch(self._pool, deadline, schema.HISTORY_SEEN, *window)
+                if not rows:
+                    known.row = None
+            if not rows:
+                rows = await self._fetch(self._pool, deadline, schema.HISTORY_JOINED, key, after, last)
         except RecollectError as error:
             if isinstance(error.__cause__, asyncpg.ProgramLimitExceededError):  # together they are too large
                 return None
             raise
         if not rows:
             return None if told else []
-        if rows[0][0] is None or rows[0][1] is None or rows[0][0] < told:
+        newest, floor, *_ = row = rows[0]
+        if newest is None or floor is None or newest < told:
             return None
-        if rows[0][1] == schema.MARKED:
+        if floor == schema.MARKED:
             return await self._history_marked(key, after, last, told, deadline)
-        return joined_history(rows[0], after, last)
+        if len(row) > 4 and row[5] is not None and self._options.ttl is None:
+            known.row = row[4], floor, False, row[5]
+        return joined_history(row, after, last)
 
     async def _history_marked(
         self, key: bytes, after: int, last: int, told: int, deadline: float
@@ -458,7 +462,10 @@ class PostgresStore(PostgresMoving):
                 rows = await connection.fetch(statement, *arguments, timeout=remaining_s(deadline))
             except (Exception, asyncio.CancelledError) as error:
                 ended = connection.is_closed()
-                pool.discard(connection)
+                if isinstance(error, asyncpg.PostgresError):
+                    pool.release(connection)  # drops it if it has ended
+                else:
+                    pool.discard(connection)
                 if isinstance(error, asyncio.CancelledError):
                     raise
                 if ended and attempt == 1:

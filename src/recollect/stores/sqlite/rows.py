@@ -34,9 +34,10 @@ _CHECKED = f"SELECT {', '.join(CHECKED_COLUMNS)} FROM recollect_sessions WHERE i
 
 _RECORDS = "SELECT record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
 _JOINED = """
-SELECT count(*), CAST(group_concat(record, '') AS BLOB) FROM (
-    SELECT record FROM recollect_messages WHERE place BETWEEN ? AND ? AND record >= x'' ORDER BY place)"""
-"""Values of other types, which somebody else wrote, are less than every blob."""
+SELECT count(*), CAST(group_concat(record, '') AS BLOB) FROM recollect_messages NOT INDEXED
+WHERE place BETWEEN ? AND ? AND record >= x''"""
+"""In the order of their places, because the table itself is gone through; a sorted subquery costs a third more. Values
+of other types, which somebody else wrote, are less than every blob."""
 _NEWEST = """
 SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT ?"""
 _WITH = """
