@@ -16,7 +16,7 @@ from recollect.verify.running.workloads import AppendTurn, Planner, SaveBack
 from recollect.verify.running.workloads.contents import IDS, SAID_NOTHING, SAID_TWICE, contents, left_out
 from recollect.verify.target import pipe
 from recollect.verify.target.contents import AGAIN, CONTENT, KINDS, REAL_IDS, TEXTS, real_id, text_of
-from recollect.verify.target.interface_choice import FORMS, interface_of, is_open
+from recollect.verify.target.interface_choice import FORMS, interface_of, is_open, takes_one_message
 from recollect.verify.target.interfaces import (
     AgentItems,
     Interface,
@@ -215,6 +215,32 @@ def _appends_a_list(session: str, messages: list) -> None: ...  # type: ignore[t
 def test_append_with_history_takes_what_it_says(write: Any, kind: type) -> None:
     assert isinstance(interface_of("append/history", parameters(write), "text"), kind)
     assert not is_open("append/history", parameters(write))
+
+
+def _appends_one(session, message): ...  # type: ignore[no-untyped-def]
+def _appends_one_dict(session: str, messages: dict[str, Any]) -> None: ...
+def _appends_one_text(session: str, new: str | None) -> None: ...
+def _appends_a_list_of(session: str, message: list[Any] | None) -> None: ...
+def _appends_each(session: str, *message: Any) -> None: ...
+
+
+@pytest.mark.parametrize(
+    ("write", "one"),
+    [
+        (_appends_one, True),
+        (_appends_one_dict, True),
+        (_appends_one_text, True),
+        (_takes_entry, True),
+        (_takes_turn, True),
+        (_appends_anything, False),
+        (_appends_a_list, False),
+        (_appends_ours, False),
+        (_appends_a_list_of, False),
+        (_appends_each, False),
+    ],
+)
+def test_whether_it_takes_one_message_is_said_by_the_type_and_else_by_the_name(write: Any, one: bool) -> None:
+    assert takes_one_message(write) is one
 
 
 @pytest.mark.parametrize("write", [_appends_anything, _appends_a_list])

@@ -24,12 +24,14 @@ STORES = "tests.verify.untyped_stores"
         ("Lines", "text"),
         ("Refusing", "recollect.Message"),
         ("Typed", ""),
+        ("OneByOne", "mappings"),
     ],
 )
 def test_it_is_given_what_it_takes(store: str, form: str) -> None:
     target = f"{STORES}:{store}"
     able = abilities_of(VerifyRequest(targets=(target,), engine="sqlite"), target)
     assert form_in(able) == form
+    assert ("batches" in able) is (store != "OneByOne")
     assert ("content:call" in able) is (form != "text"), (
         "what it is given decides what it can be asked to keep"
     )

@@ -51,6 +51,22 @@ class OneByOne:
         return []
 
 
+class AppendsOne:
+    def append(self, session: str, message: Any) -> None: ...
+
+    def history(self, session: str) -> list[Any]:
+        return []
+
+
+class AppendsOneReadsAll(AppendsOne):
+    def history(self) -> list[Any]:  # type: ignore[override]
+        return []
+
+
+class AppendsAll(AppendsOne):
+    def append(self, session: str, messages: Any) -> None: ...
+
+
 class Saved:
     async def save_messages(self, session_id: str | None, messages: list[Any], **options: Any) -> None: ...
 
@@ -118,6 +134,8 @@ class Vectors:
         (Keyed, False, "add_messages/get_messages"),
         (OneByOne, False, "add_message/get_messages"),
         (Saved, False, "save_messages/get_messages"),
+        (AppendsOne, False, "append/history of one message"),
+        (AppendsAll, False, "append/history"),
         (OfSession, True, "add_messages/messages"),
         (Saver, False, "put/get_tuple"),
         (Service, False, "append_event/get_session"),
@@ -195,6 +213,7 @@ class NoMethod:
         (Unannotated, False, "save(conversation) cannot be called as save(session, messages)"),
         (Lazy, False, "It has ask. Known of factory(endpoint): append/history, "),
         (NoMethod, False, "append, which is no method, cannot be called as append(session, messages)"),
+        (AppendsOneReadsAll, False, "shape. history() -> 'list[Any]' cannot be called as history(session). "),
         (RoleAndContent, False, "cannot be called as append_message(session, message). Write append("),
         (Queue, False, r"put\(item: 'Any'\)"),
         (RoleAndContent, False, "append_message(role"),

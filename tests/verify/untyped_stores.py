@@ -71,6 +71,13 @@ class Listed(Rows):
         super().append(session, messages)  # type: ignore[no-untyped-call]
 
 
+class OneByOne(Rows):
+    """Takes one message, by the name of its parameter."""
+
+    def append(self, session, message):  # type: ignore[no-untyped-def]
+        super().append(session, [message])  # type: ignore[no-untyped-call]
+
+
 class Typed(Rows):
     """Says that it takes mappings: nothing to try."""
 

@@ -7,8 +7,9 @@ other (`form_trial`).
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Mapping
-from typing import Any, Literal, get_args, get_origin, is_typeddict
+from collections.abc import Collection, Iterable, Mapping
+from types import UnionType
+from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 
 from recollect.message import Message
 from recollect.verify.target.interfaces import (
@@ -35,8 +36,10 @@ FORMS: dict[Form, type[OurMessages | Mappings | Texts]] = {
 """The forms that a store is tried with, in this order; reports call them by these names."""
 FORM = "form:"
 """Prefix of the ability that names the form a store was seen to take."""
-TRIED = "append/history"
-"""The shape whose messages have no usual form."""
+TRIED = ("append/history", "append/history of one message")
+"""The shapes whose messages have no usual form."""
+ONE = frozenset({"message", "msg", "item", "event", "entry", "text", "content"})
+"""What the parameter is called that takes one message, if it has no type."""
 
 
 def form_in(abilities: Collection[str]) -> Form:
@@ -46,7 +49,7 @@ def form_in(abilities: Collection[str]) -> Form:
 
 def is_open(shape: str, write: Mapping[str, inspect.Parameter]) -> bool:
     """Whether neither its shape nor its write method says in which form a store takes messages."""
-    return shape == TRIED and _said(write) is None
+    return shape in TRIED and _said(write) is None
 
 
 def interface_of(shape: str, write: Mapping[str, inspect.Parameter], form: Form = "") -> Interface:
@@ -58,7 +61,7 @@ def interface_of(shape: str, write: Mapping[str, inspect.Parameter], form: Form 
         return AgentItems()
     if (said := _said(write)) is not None:
         return said
-    return FORMS[form or OURS]() if shape == TRIED else Mappings()
+    return FORMS[form or OURS]() if shape in TRIED else Mappings()
 
 
 def _said(write: Mapping[str, inspect.Parameter]) -> Interface | None:
@@ -79,9 +82,29 @@ def _said(write: Mapping[str, inspect.Parameter]) -> Interface | None:
         return Mappings(annotation)
     if _is_class_of(get_origin(annotation) or annotation, Mapping):
         return Mappings()
-    if inspect.isclass(annotation) and {"content", "text"} & parameters(annotation).keys():
-        return OwnClass(annotation)
-    return None
+    return OwnClass(annotation) if _is_a_message(annotation) else None
+
+
+def takes_one_message(write: Any) -> bool:
+    """Whether a method (session, messages) takes one message and not a list of them."""
+    second = list(parameters(write).values())[1:2]
+    return bool(second) and second[0].kind is not second[0].VAR_POSITIONAL and _is_one(second[0])
+
+
+def _is_one(parameter: inspect.Parameter) -> bool:
+    annotation = parameter.annotation
+    either = get_args(annotation) if get_origin(annotation) in (Union, UnionType) else (annotation,)
+    for kind in (get_origin(one) or one for one in either):
+        if kind is str or _is_class_of(kind, Mapping) or _is_a_message(kind):
+            return True
+        if _is_class_of(kind, Iterable):
+            return False
+    return parameter.name in ONE
+
+
+def _is_a_message(kind: Any) -> bool:
+    """Whether it is a class whose objects have a content."""
+    return inspect.isclass(kind) and bool({"content", "text"} & parameters(kind).keys())
 
 
 def _is_class_of(thing: Any, base: type) -> bool:

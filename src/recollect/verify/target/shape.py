@@ -21,6 +21,7 @@ from recollect.verify.target.driving.conversations import Conversations
 from recollect.verify.target.driving.events import Events
 from recollect.verify.target.driving.repositories import Repository
 from recollect.verify.target.driving.vectors import Vectors, VectorsOfSession
+from recollect.verify.target.interface_choice import takes_one_message
 from recollect.verify.target.interfaces import parameters
 
 
@@ -45,6 +46,8 @@ class Shape(NamedTuple):
     messages."""
     read_takes: int | tuple[str, ...] | None = None
     """The same for a read, or the names of its arguments."""
+    takes_one: bool | None = None
+    """Whether a write takes one message, as its parameter says; None: the method's name says it."""
 
     @property
     def driven(self) -> Shape:
@@ -80,6 +83,8 @@ class Shape(NamedTuple):
         keyed = not self.per_session and self.drive is None
         found = []
         takes = _takes(store, self.write, write_takes, keyed=keyed)
+        if takes and self.takes_one is not None:
+            takes = self.takes_one == takes_one_message(getattr(store, self.write))
         if not takes or (self.drive is not None and not self.drive.knows(store)):
             found.append(self.write)
         if not _takes(store, read, read_takes, keyed=keyed):
@@ -88,7 +93,9 @@ class Shape(NamedTuple):
 
 
 SHAPES: tuple[Shape, ...] = (
-    Shape("append/history", "append", ("history",), False, False, True, "recollect's own"),
+    Shape("append/history", "append", ("history",), False, False, True, "recollect's own", takes_one=False),
+    Shape("append/history of one message", "append", ("history",), False, False, False,
+          "append(session, message) with history(session)", takes_one=True),
     Shape("append_message/get_history", "append_message", ("get_history", "get_messages"), False, False, False,
           "append_message(session, message) with get_history(session, limit=…) or get_messages(session)"),
     Shape("save/load", "save", ("load",), False, True, True,
@@ -140,10 +147,12 @@ def _why(store: Any, per_session: bool) -> str:
     for shape in SHAPES:
         if shape.fits(store, not per_session):
             return f"It was made by {given}, and {shape.name} is known of {other}"
+    named = [shape for shape in SHAPES if shape.named_by(store, per_session)]
+    least = min((len(shape.misfits(store)) for shape in named), default=0)
     near = {
         name: f"{name}{_signature(store, name)} cannot be called as {shape.call_of(name)}"
-        for shape in reversed(SHAPES)  # of two shapes with these names, the first is the more usual one
-        if shape.named_by(store, per_session)
+        for shape in reversed(named)  # of two shapes with these names, the first is the more usual one
+        if len(shape.misfits(store)) == least
         for name in shape.misfits(store)
     }
     if near:
