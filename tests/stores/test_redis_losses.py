@@ -18,6 +18,7 @@ from recollect import (
     Store,
     Stored,
     StoreReplaced,
+    Unreadable,
     open_store,
 )
 from recollect.message import encode
@@ -48,6 +49,32 @@ def shape(found: list[Stored]) -> list[int | tuple[int, str]]:
 
 
 # ---- single keys, as eviction or a colleague takes them
+
+
+async def test_metadata_that_is_gone_is_missed(engine: Engine) -> None:
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix)) as store:
+        for session in ("annotated", "replaced", "forgotten", "plain"):
+            await store.append(session, say("a", "b"))
+        for session in ("annotated", "replaced", "forgotten"):
+            await store.annotate(session, {"topic": session})
+        await store.append("annotated", say("c"))
+        await store.replace("replaced", say("all"))
+        await store.fork("annotated", "forked")
+        await store.forget("forgotten")
+        await store.append("forgotten", say("again"))
+        assert (await store.describe("forked")).metadata == {"topic": "annotated"}
+        with hands_on(engine) as hands:
+            for session in ("annotated", "replaced", "forgotten", "forked", "plain"):
+                hands.hdel(f"{prefix}:{{s{session}}}:c", "metadata")
+        for session in ("annotated", "replaced", "forked"):
+            with pytest.raises(Unreadable, match="its metadata is gone"):
+                await store.describe(session)
+            assert await store.history(session)
+        for session in ("forgotten", "plain"):
+            assert (await store.describe(session)).metadata == {}
+        await store.annotate("annotated", {})
+        assert (await store.describe("annotated")).metadata == {}
 
 
 async def test_evicted_messages_are_one_damaged_item(engine: Engine) -> None:

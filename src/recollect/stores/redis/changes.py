@@ -234,16 +234,20 @@ class RedisChanges(ABC):
         place = self._places.of(key)
         known = place.known.last  # taken before reading: later changes must not be compared with this read
         reply = await self._run(STATE, place, pack_arguments(("describe",)), 1)
-        if not isinstance(reply, list) or len(reply) != 5 or reply[0] not in _STATES:
+        if not isinstance(reply, list) or len(reply) != 7 or reply[0] not in _STATES:
             raise Unreadable(f"session {shorten(session)}: unexpected description {str(reply)[:100]}")
-        state, last, created, updated, metadata = reply
+        state, last, created, updated, metadata, annotated, floor = reply
         assert isinstance(state, bytes)
-        position = int(last) if isinstance(last, bytes) and is_number(last) else 0
+        position = _number(last)
         if position < known:
             await self._check_not_replaced(session, place, position)
             position = known
         live = _STATES[state] is SessionState.LIVE
         kept = metadata if live and isinstance(metadata, bytes) else None
+        if live and kept is None and _number(annotated) > _number(floor):
+            raise Unreadable(
+                f"session {shorten(session)}: its metadata is gone: deleted by hand, or lost by the engine"
+            )
         return Description(
             session,
             _STATES[state],
@@ -380,6 +384,11 @@ def _placed(elements: list[Reply]) -> list[tuple[int, bytes]]:
         if separator and is_number(head):
             placed.append((int(head), record))
     return placed
+
+
+def _number(field: Reply) -> int:
+    """A field of the counter; 0 if it is not there."""
+    return int(field) if isinstance(field, bytes) and is_number(field) else 0
 
 
 def _seconds(milliseconds: Reply) -> float | None:

@@ -11,7 +11,7 @@
 --
 -- `many.lua` has this whole file as a function, and calls it twice for each session: up to the line that says so, and
 -- whole. Its `counter` has also `floor` (what is up to it is gone on purpose), `hidden` and `runs` (see common.lua),
--- `created` and `updated` (milliseconds), `metadata`, `gone` and `expires`.
+-- `created` and `updated` (milliseconds), `metadata`, `annotated`, `gone` and `expires`.
 local messages, counter, turns, fingerprints = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local turns_kept, ttl_ms, refresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local expect, turn, known = ARGV[4], ARGV[5], tonumber(ARGV[6])

@@ -5,7 +5,8 @@
 -- Gives {'done', first, last}, or what append.lua gives when nothing is written.
 --
 -- An element "<last> \0<first>" is a tombstone: sequences first to last have no message. Tombstones that touch are
--- joined. The counter has `runs`, how many there are, and `hidden`, how many sequences have no element of their own.
+-- joined. The counter has `runs`, how many there are, and `hidden`, how many sequences have no element of their own; and
+-- `annotated`, a sequence above the floor if there is metadata: metadata that is missing is then missed.
 local messages, counter, turns, fingerprints = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local turns_kept, ttl_ms, refresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local expect, turn, known, fingerprint = ARGV[4], ARGV[5], tonumber(ARGV[6]), ARGV[8]
@@ -40,7 +41,7 @@ end
 
 -- What is there: last, floor, hidden, runs, expires, length, now, live; or the answer that ends the change.
 local function begin()
-  local found = redis.call('HMGET', counter, 'last', 'floor', 'hidden', 'runs', 'expires', 'created')
+  local found = redis.call('HMGET', counter, 'last', 'floor', 'hidden', 'runs', 'expires', 'created', 'annotated')
   local was = {
     last = whole(found[1]), floor = whole(found[2]) or 0, hidden = whole(found[3]) or 0, runs = whole(found[4]) or 0,
     expires = whole(found[5]), created = found[6], length = redis.call('LLEN', messages), now = milliseconds(),
@@ -64,6 +65,7 @@ local function begin()
   if not was.live and was.expires and was.now >= was.expires then
     was.floor, was.hidden, was.runs, was.ended = was.last, 0, 0, true
   end
+  was.annotated = (whole(found[7]) or 0) > was.floor
   return was, nil
 end
 
@@ -71,6 +73,7 @@ end
 local function finish(was, first, last)
   redis.call('HSET', counter, 'last', last, 'floor', was.floor, 'hidden', was.hidden, 'runs', was.runs,
     'updated', was.now)
+  if was.annotated then redis.call('HSET', counter, 'annotated', last) end
   if not was.created and was.last == 0 then redis.call('HSET', counter, 'created', was.now) end
   redis.call('HDEL', counter, 'gone')
   if turn ~= '' then

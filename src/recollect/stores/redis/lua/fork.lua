@@ -51,7 +51,10 @@ if copied < ending and (cut or ending <= floor or upto < 1) then -- it ends with
   was.runs = was.runs + 1
 end
 was.hidden = math.max(0, ending - was.floor - elements)
-if found[3] then redis.call('HSET', counter, 'metadata', found[3]) end
+if found[3] then
+  redis.call('HSET', counter, 'metadata', found[3])
+  was.annotated = true
+end
 answer = finish(was, ending, ending)
 renew(ttl_ms and was.now + ttl_ms)
 return answer

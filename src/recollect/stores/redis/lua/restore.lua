@@ -27,7 +27,10 @@ redis.call('HSET', counter, 'last', ARGV[2], 'floor', string.format('%.0f', floo
   'hidden', string.format('%.0f', last - floor - length), 'runs', string.format('%.0f', (tonumber(found[3]) or 0) + marked))
 if created ~= '' then redis.call('HSET', counter, 'created', created) end
 if updated ~= '' then redis.call('HSET', counter, 'updated', updated) end
-if metadata ~= '' then redis.call('HSET', counter, 'metadata', metadata) end
+if metadata ~= '' then
+  redis.call('HSET', counter, 'metadata', metadata)
+  redis.call('HSET', counter, 'annotated', ARGV[2])
+end
 for index = 0, remembered - 1 do
   local at = 10 + elements + index * 3
   redis.call('ZADD', turns, ARGV[at + 2], ARGV[at + 1])

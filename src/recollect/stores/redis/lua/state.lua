@@ -1,6 +1,6 @@
 -- Whether a session is 'live', 'expired', 'forgotten' or 'absent'. With ARGV 'sweep', one that expired is marked as such
 -- and the answer is 'swept': the engine itself frees the messages at once, and the turn ids a day later. With
--- 'describe', the answer is {state, last, created, updated, metadata}.
+-- 'describe', the answer is {state, last, created, updated, metadata, annotated, floor}.
 --
 -- KEYS  messages, counter
 local messages, counter = KEYS[1], KEYS[2]
@@ -21,4 +21,4 @@ local function state()
 end
 
 if ARGV[1] ~= 'describe' then return state() end
-return {state(), unpack(redis.call('HMGET', counter, 'last', 'created', 'updated', 'metadata'))}
+return {state(), unpack(redis.call('HMGET', counter, 'last', 'created', 'updated', 'metadata', 'annotated', 'floor'))}
