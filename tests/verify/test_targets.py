@@ -1,5 +1,9 @@
 """Finding a target, recognising its shape, and saying what is wrong with it."""
 
+import sqlite3
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 
 from recollect import Conflict, Damaged, Message
@@ -47,6 +51,43 @@ async def test_a_store_of_each_shape_is_written_and_read(name: str) -> None:
     if "last" in target.abilities:
         raw, _ = await target.read("s1", 3, None)
         assert [recognised(item).number for item in raw] == [9, 10, 11]
+
+
+def _row(*names: str) -> Callable[..., sqlite3.Row]:
+    """As `sqlite3` returns it with its own row factory."""
+
+    def row(*values: Any) -> sqlite3.Row:
+        database = sqlite3.connect(":memory:")
+        database.row_factory = sqlite3.Row
+        columns = ", ".join(f"? AS {name}" for name in names)
+        found: sqlite3.Row = database.execute(f"SELECT {columns}", values).fetchone()
+        return found
+
+    return row
+
+
+def test_rows_are_messages_too() -> None:
+    text, other = mark(3, "hello"), mark(3, "hello").replace("hello", "hullo")
+    for good, bad in (
+        (("assistant", text), ("assistant", other)),
+        ((text, "assistant"), (text, "user")),
+        ((7, "user", "assistant", text, "user"), (7, "assistant", "user", text)),
+        ([7, "s", "assistant", text, "2026-01-01"], [7, "s", "system", text, "2026-01-01"]),
+        (("s", text), ("s", other)),
+        (_row("role", "content")("assistant", text), _row("role", "content")("user", text)),
+        (_row("id", "body", "at")(1, text, "2026-01-01"), _row("id", "body", "at")(1, other, "2026-01-01")),
+        ({"role": "assistant", "text": text}, {"role": "assistant", "text": other}),
+    ):
+        assert recognised(good)[:2] == (3, True), good
+        assert recognised(bad)[:2] == (3, False), bad
+
+
+def test_a_row_without_a_mark_is_told_by_its_role() -> None:
+    for row in ((1, "user", "user", "", "2026-01-01"), ("", "user"), _row("role", "content")("user", "")):
+        found = recognised(row)
+        assert (found.number, found.excerpt, found.role) == (None, "", "user"), row
+    assert recognised((1, 2)).number is None
+    assert recognised(()).number is None
 
 
 async def test_a_whole_list_is_written_back_with_what_was_read() -> None:

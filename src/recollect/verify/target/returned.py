@@ -1,16 +1,20 @@
-"""What a read returned, in any type: the numbers of the messages in it, and what is odd about the others."""
+"""What a read returned, in any type: the numbers of the messages in it, and what is odd about the others.
 
-from collections.abc import Mapping
+A row of a table is a message too: its content is the value with a mark, or the one behind the role.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from recollect.message import Damaged
 from recollect.store import Stored
 from recollect.verify.target import pipe
-from recollect.verify.target.contents import KINDS
+from recollect.verify.target.contents import KINDS, spoken
 from recollect.verify.target.interfaces import Interface, Mappings
-from recollect.verify.target.marked_text import Recognised, excerpt, kind_marked, recognise
+from recollect.verify.target.marked_text import ROLES, Recognised, excerpt, kind_marked, recognise
 
 _ANYTHING = Mappings()
+KNOWN_ROLES = frozenset({*ROLES, *(spoken(0, kind).role for kind in KINDS), "user", "assistant"})
 
 
 def elements(raw: list[Any], sequence: int | None = None, interface: Interface = _ANYTHING) -> pipe.Elements:
@@ -35,11 +39,40 @@ def recognised(raw: Any, interface: Interface = _ANYTHING) -> Recognised:
         raw = raw.message
     if isinstance(raw, Damaged):
         return Recognised(None, intact=False, damaged=True, excerpt=excerpt(raw.reason))
+    raw = _of_row(raw)
     text, role, metadata = fields_of(raw)
     found = recognise(text, role, metadata)
     if found.number is None and (marked := kind_marked(text) or kind_marked(_whole(raw))):
         return _of_kind(*marked, raw, interface) or found
     return found
+
+
+def _of_row(raw: Any) -> Any:
+    """A row of a database, as a mapping with its role and content; anything else stays as it is."""
+    if isinstance(raw, tuple | list) and not hasattr(raw, "content"):
+        return _of_values(raw) or raw
+    if isinstance(raw, str | bytes | Mapping) or not hasattr(raw, "keys") or not hasattr(raw, "__getitem__"):
+        return raw
+    named = {name: raw[name] for name in raw.keys()}  # noqa: SIM118  (sqlite3.Row has no other way)
+    return named if named.keys() & {"content", "text"} else _of_values(list(named.values())) or raw
+
+
+def _of_values(values: Sequence[Any]) -> dict[str, str] | None:
+    """A session may be called `user`, too: the role is the one that is nearest to the content."""
+    texts = {place: value for place, value in enumerate(values) if isinstance(value, str)}
+    roles = [place for place, text in texts.items() if text in KNOWN_ROLES]
+    content = next((place for place, text in texts.items() if _is_marked(text)), None)
+    if content is None:
+        behind = [place + 1 for place in roles if place + 1 in texts]
+        content = behind[-1] if behind else max(texts.keys() - {*roles}, default=None)
+    if content is None:
+        return None
+    near = sorted((abs(place - content), place > content, place) for place in roles if place != content)
+    return {"content": texts[content]} | ({"role": texts[near[0][-1]]} if near else {})
+
+
+def _is_marked(text: str) -> bool:
+    return kind_marked(text) is not None or recognise(text).number is not None
 
 
 def _whole(raw: Any) -> str:
@@ -70,7 +103,8 @@ def fields_of(raw: Any) -> tuple[str, str | None, Mapping[str, Any] | None]:
     if isinstance(raw, bytes):
         return raw.decode("utf-8", "replace"), None, None
     if isinstance(raw, Mapping):
-        content, role, metadata = raw.get("content"), raw.get("role", raw.get("type")), raw.get("metadata")
+        content = raw.get("content", raw.get("text"))
+        role, metadata = raw.get("role", raw.get("type")), raw.get("metadata")
     else:
         content = getattr(raw, "content", getattr(raw, "text", raw))
         role, metadata = getattr(raw, "role", getattr(raw, "type", None)), getattr(raw, "metadata", None)
