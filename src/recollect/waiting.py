@@ -20,7 +20,8 @@ class Waited(Generic[Value]):
         self._work = work
         self._task: asyncio.Task[Value] | None = None
         self._ended: Callable[[Waited[Any]], None] | None = None
-        self._answer: SimpleQueue[asyncio.Task[Value]] = SimpleQueue()
+        self._answer: SimpleQueue[Callable[[], Value]] = SimpleQueue()
+        self._answered = False
 
     def start(
         self, loop: asyncio.AbstractEventLoop, ended: "Callable[[Waited[Any]], None] | None" = None
@@ -31,7 +32,7 @@ class Waited(Generic[Value]):
 
     def result(self) -> Value:
         """What the work returns or raises; `asyncio.CancelledError` if it was cancelled. Only once."""
-        return self._answer.get().result()
+        return self._answer.get()()
 
     def cancel(self) -> None:
         """On the loop's thread only."""
@@ -39,15 +40,27 @@ class Waited(Generic[Value]):
             self._task.cancel()
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._task = loop.create_task(self._work)
+        self._task = loop.create_task(self._run())
         self._task.add_done_callback(self._end)
+
+    async def _run(self) -> Value:
+        """Answers as soon as the work has ended: a callback of the task is called a turn of the loop later."""
+        value = await self._work
+        self._tell(lambda: value)
+        return value
 
     def _end(self, task: "asyncio.Task[Value]") -> None:
         if not task.cancelled():
             task.exception()  # heard of, even if the caller has gone
+        if not self._answered:
+            self._work.close()  # a task that was cancelled at once has not begun it
+            self._tell(task.result)
+
+    def _tell(self, answer: Callable[[], Value]) -> None:
+        self._answered = True
         if self._ended is not None:
             self._ended(self)
-        self._answer.put(task)
+        self._answer.put(answer)
 
 
 def wait_for(work: Coroutine[Any, Any, Value], loop: asyncio.AbstractEventLoop) -> Value:

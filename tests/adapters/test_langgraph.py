@@ -23,7 +23,7 @@ from langgraph.types import Command, interrupt
 
 from recollect import CannotOpen, OutcomeUnknown, Refused, StoreClosed, Unreadable
 from recollect.adapters import carrying
-from recollect.adapters.langgraph import RecollectSaver, shelf
+from recollect.adapters.langgraph import RecollectSaver, shelf, shelf_layout
 from recollect.adapters.langgraph import saver as saver_module
 from tests.adapters.oracle import machine
 from tests.contract.conftest import Place
@@ -164,7 +164,12 @@ class Savers(RuleBasedStateMachine):
                 assert list(self.ours.list(latest)) == list(self.oracle.list(latest))
 
 
-def test_it_answers_as_langgraphs_own_saver(saver: RecollectSaver) -> None:
+@pytest.mark.parametrize(("small", "inline"), [(64, 16_384), (14, 18)])
+def test_it_answers_as_langgraphs_own_saver(
+    saver: RecollectSaver, monkeypatch: pytest.MonkeyPatch, small: int, inline: int
+) -> None:
+    monkeypatch.setattr(shelf_layout, "SMALL_MAX", small)
+    monkeypatch.setattr(shelf_layout, "INLINE_MAX", inline)  # so that values are in every kind of place
     machine(lambda: Savers(saver), steps=20)
 
 
@@ -232,25 +237,6 @@ async def test_a_graph_with_await_and_without_share_a_thread(saver: RecollectSav
     assert ended["said"] == ["hello", "first", "me", "last"]
     steps = [step.values async for step in graph.aget_state_history(config)]
     assert steps[0] == ended
-
-
-def test_values_that_did_not_change_are_kept_once(tmp_path: Any) -> None:
-    class Two(TypedDict):
-        large: str
-        count: int
-
-    builder = StateGraph(Two)
-    builder.add_node("count", lambda state: {"count": state["count"] + 1})
-    builder.add_edge(START, "count")
-    builder.add_conditional_edges("count", lambda state: "count" if state["count"] < 20 else END)
-    with RecollectSaver(f"sqlite:///{tmp_path}/memory.db") as saver:
-        config: Any = {"configurable": {"thread_id": "t"}, "recursion_limit": 50}
-        builder.compile(checkpointer=saver).invoke({"large": "x" * 10_000, "count": 0}, config)
-        with closing(sqlite3.connect(tmp_path / "memory.db")) as file:
-            [(held,)] = file.execute(
-                "SELECT count(*) FROM langgraph_values WHERE length(value) > 10000"
-            ).fetchall()
-    assert held <= 2  # the input, and the channel
 
 
 def test_half_of_a_character_is_refused_and_not_turned_into_a_question_mark(
@@ -350,8 +336,10 @@ def test_a_changed_byte_is_told_and_not_loaded(tmp_path: Any) -> None:
         }
         saver.put(config, checkpoint, {}, {"a": 1})
         with closing(sqlite3.connect(tmp_path / "memory.db")) as file, file:
-            [(value,)] = file.execute("SELECT value FROM langgraph_values").fetchall()
-            file.execute("UPDATE langgraph_values SET value = ?", (value.replace(b"broken", b"Broken"),))
+            [(value,)] = file.execute("SELECT inline FROM langgraph_checkpoints").fetchall()
+            file.execute(
+                "UPDATE langgraph_checkpoints SET inline = ?", (value.replace(b"broken", b"Broken"),)
+            )
         with pytest.raises(Unreadable, match="channel 'a'"):
             saver.get_tuple(config)
 

@@ -2,6 +2,8 @@
 
 import sqlite3
 from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,11 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from recollect.adapters.langgraph import RecollectSaver
 from recollect.adapters.langgraph.serializing import KINDS, MessageSerializer
 from recollect.adapters.langgraph.shelf_sql import SCHEMA
+
+
+@dataclass
+class Usage:
+    tokens: int
 
 
 class OwnMessage(HumanMessage):
@@ -48,6 +55,16 @@ LISTS: dict[str, list[Any]] = {
     ],
     "nested": [[HumanMessage("in a list")], {"m": HumanMessage("in a mapping")}],
     "none": [],
+    "usage with a key of its own": [
+        AIMessage("a", usage_metadata={"input_tokens": 1, "output_tokens": 2, "total_tokens": 3, "mine": 4})
+    ],
+    "objects in its fields": [
+        HumanMessage(
+            "a", additional_kwargs={"document": Document("d"), "at": datetime(2026, 1, 2, tzinfo=UTC)}
+        ),
+        ToolMessage("b", tool_call_id="c1", artifact=Usage(5)),
+        AIMessage("c", response_metadata={"usage": Usage(6), "many": (1, {2: "two"})}),
+    ],
     "half of a character": [HumanMessage("cut \ud83d")],
 }
 
@@ -60,9 +77,8 @@ def test_bytes_and_values_are_those_of_langgraphs_serializer(name: str) -> None:
     read, expected = ours.loads_typed(written), theirs.loads_typed(written)
     assert read == expected
     assert _types(read) == _types(expected)
-    assert [getattr(one, "__dict__", None) for one in read] == [
-        getattr(one, "__dict__", None) for one in expected
-    ]
+    for state in ("__dict__", "__pydantic_fields_set__", "__pydantic_extra__", "__pydantic_private__"):
+        assert [getattr(one, state, None) for one in read] == [getattr(one, state, None) for one in expected]
 
 
 def _types(values: list[Any]) -> list[type]:

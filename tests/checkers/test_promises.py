@@ -24,6 +24,31 @@ def test_other_data_that_nobody_notices_is_exposed(fault: str) -> None:
     assert (verdict.reason or "").startswith(f"{fault} is not noticed")
 
 
+@pytest.mark.parametrize(
+    ("fault", "wiped_first", "status"),
+    [
+        ("wipe-volume", True, "exposed"),  # one process has the old files, another new ones
+        ("wipe-volume", False, "violated"),
+        ("kill-engine", True, "violated"),
+    ],
+)
+@pytest.mark.parametrize("reader", [2, 1])
+def test_processes_with_other_data_side_by_side_are_exposed(
+    fault: str, wiped_first: bool, status: str, reader: int
+) -> None:
+    script = written(fault=fault)
+    if wiped_first:
+        script.inject(fault)
+    script.append(1)
+    script.read(reader, 0, 1, 2)
+    script.read(reader, 0, 1, 2, 3)
+    if not wiped_first:
+        script.inject(fault)
+    script.heal(fault)
+    script.read(2, 0, 1, 2, 3)
+    assert script.verdict().status == status
+
+
 def test_data_that_a_kill_took_is_not_exposed() -> None:
     script = written(fault="kill-engine")
     script.crash()

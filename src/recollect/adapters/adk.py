@@ -153,16 +153,19 @@ class RecollectSessionService(BaseSessionService):
         places = SessionPlaces(app_name, user_id, session_id)
         for _ in range(READS_MAX):
             position = await self._store.position(places.events)
-            folded = _SummedState(await self._changes(places.state))
+            changes, items = await asyncio.gather(
+                self._changes(places.state), self._recent(places.events, config or GetSessionConfig())
+            )
+            folded = _SummedState(changes)
             if not folded.exists:
                 return None
-            items = await self._recent(places.events, config or GetSessionConfig())
             last = items[-1:] or await self._store.history(places.events, last=1)
-            if await self._store.position(places.events) == position:
+            after, user, app = await asyncio.gather(
+                self._store.position(places.events), self._changes(places.user), self._changes(places.app)
+            )
+            if after == position:
                 break  # nobody appended meanwhile, so the events and the state belong together
-        user = _SummedState(await self._changes(places.user))
-        app = _SummedState(await self._changes(places.app))
-        session = _session(folded, last, app, user)
+        session = _session(folded, last, _SummedState(app), _SummedState(user))
         session.events = [_event(item) for item in items]
         session._storage_update_marker = _marker(folded.born, position)
         return session

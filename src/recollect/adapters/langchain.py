@@ -24,7 +24,17 @@ from recollect.sync import SyncStore
 
 try:
     from langchain_core.chat_history import BaseChatMessageHistory
-    from langchain_core.messages import BaseMessage, message_to_dict, messages_from_dict
+    from langchain_core.messages import (
+        AIMessage,
+        BaseMessage,
+        HumanMessage,
+        SystemMessage,
+        ToolMessage,
+        message_to_dict,
+        messages_from_dict,
+    )
+
+    from recollect.adapters.message_classes import made
 except ImportError as error:
     raise MissingExtra(
         f"LangChain is not installed ({error.name}): pip install 'recollect[langchain]'"
@@ -49,8 +59,7 @@ class RecollectHistory(BaseChatMessageHistory):
     def messages(self) -> list[BaseMessage]:  # type: ignore[override]
         """The messages in order."""
         stored = self._store.history(self.session_id, last=self._last)
-        messages: list[BaseMessage] = messages_from_dict([_serialized(one) for one in stored])
-        return messages
+        return [_message(_serialized(one)) for one in stored]
 
     def add_messages(self, messages: Sequence[BaseMessage]) -> None:
         """Adds the messages as one turn, all or none."""
@@ -78,6 +87,22 @@ def _checked(message: object) -> BaseMessage:
         raise Refused(
             f"messages: a message of LangChain, such as HumanMessage('hello'); not {shown(message)}"
         )
+    return message
+
+
+_USUAL: dict[str, type[BaseMessage]] = {
+    "human": HumanMessage,
+    "ai": AIMessage,
+    "system": SystemMessage,
+    "tool": ToolMessage,
+}
+
+
+def _message(serialized: dict[str, Any]) -> BaseMessage:
+    kind = _USUAL.get(serialized["type"])
+    if kind is not None:
+        return made(kind, serialized["data"])
+    message: BaseMessage = messages_from_dict([serialized])[0]
     return message
 
 

@@ -33,7 +33,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from recollect.adapters.carrying import tried
+from recollect.adapters.carrying import retried
 from recollect.adapters.langgraph.own_loop import OwnLoop
 from recollect.adapters.langgraph.saver_witness import SaverWitness
 from recollect.adapters.langgraph.serializing import MessageSerializer
@@ -46,6 +46,7 @@ from recollect.adapters.langgraph.shelf import (
     PendingRow,
     Shelf,
     ThreadPlace,
+    Unchanged,
     has_half_character,
     key,
     packed,
@@ -54,7 +55,7 @@ from recollect.adapters.langgraph.shelf import (
     text_of,
     unpacked,
 )
-from recollect.errors import CannotOpen, MissingExtra, Refused
+from recollect.errors import CannotOpen, MissingExtra, OutcomeUnknown, Refused
 from recollect.secret import check_address, scheme_of
 from recollect.store import OpenOptions, Options
 
@@ -173,11 +174,12 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Stores a checkpoint and the channel values that are new in it, in one step."""
-        row, values = self._row(config, checkpoint, metadata, new_versions)
-        if (near := self._near()) is not None and near.put_here(row, values):
+        given = self._row(config, checkpoint, metadata, new_versions)
+        if (near := self._near()) is not None and near.put_here(*given):
             self._noted()
         else:
-            self._loop.wait(self._carried(lambda: self._shelf.put(row, values)))
+            self._loop.wait(self._carried(lambda: self._shelf.put(*given)))
+        row = given[0]
         return _config(row.place, row.id)
 
     async def aput(
@@ -188,8 +190,9 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """`put`."""
-        row, values = self._row(config, checkpoint, metadata, new_versions)
-        await self._loop.reach(self._carried(lambda: self._shelf.put(row, values)))
+        given = self._row(config, checkpoint, metadata, new_versions)
+        await self._loop.reach(self._carried(lambda: self._shelf.put(*given)))
+        row = given[0]
         return _config(row.place, row.id)
 
     def put_writes(
@@ -339,7 +342,10 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             first = some[-1].row.parent if len(some) == ANCESTORS_AT_ONCE else None
 
     async def _carried(self, change: Callable[[], Awaitable[None]]) -> None:
-        await tried(lambda _: change())
+        try:
+            await change()
+        except OutcomeUnknown as error:
+            await retried(lambda _: change(), "", error)  # without a turn id: repeating it changes nothing
         self._noted()
 
     async def _put_writes(self, config: RunnableConfig, writes: "list_[PendingRow]") -> None:
@@ -397,28 +403,34 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         checkpoint: Checkpoint,
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
-    ) -> tuple[CheckpointRow, dict[bytes, bytes]]:
+    ) -> tuple[CheckpointRow, dict[bytes, bytes], Unchanged]:
         rest = dict(checkpoint)
         channel_values = cast(dict[str, Any], rest.pop("channel_values"))
         parent = config["configurable"].get("checkpoint_id")
         whole_metadata = get_checkpoint_metadata(config, metadata)
         run = whole_metadata.get("run_id")
+        versions = checkpoint["channel_versions"]
+        channels = {reference(channel, version): channel for channel, version in versions.items()}
         row = CheckpointRow(
             _place(config),
             key(checkpoint["id"]),
             key(parent) if parent else None,
             key(str(run)) if run else None,
-            [reference(channel, version) for channel, version in checkpoint["channel_versions"].items()],
+            list_(channels),
             packed(*self.serde.dumps_typed(rest)),
             packed(*self.serde.dumps_typed(whole_metadata)),
         )
         values = {
-            reference(channel, version): self._dumped(channel_values[channel], channel)
-            if channel in channel_values
-            else EMPTY
-            for channel, version in new_versions.items()
+            ref: self._dumped(channel_values[channel], channel) if channel in channel_values else EMPTY
+            for ref, channel in channels.items()
+            if channel in new_versions
         }
-        return row, values
+
+        def unchanged(ref: bytes) -> bytes | None:
+            channel = channels[ref]
+            return self._dumped(channel_values[channel], channel) if channel in channel_values else None
+
+        return row, values, unchanged
 
     def _pending(self, writes: Sequence[tuple[str, Any]], task: str, path: str) -> "list_[PendingRow]":
         return [

@@ -9,12 +9,25 @@ not asked here.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from langchain_core import messages
 from langgraph.checkpoint.serde.jsonplus import EXT_PYDANTIC_V2, JsonPlusSerializer
-from ormsgpack import OPT_NON_STR_KEYS, Ext, unpackb
+from ormsgpack import (
+    OPT_NON_STR_KEYS,
+    OPT_PASSTHROUGH_DATACLASS,
+    OPT_PASSTHROUGH_DATETIME,
+    OPT_PASSTHROUGH_ENUM,
+    OPT_PASSTHROUGH_UUID,
+    OPT_REPLACE_SURROGATES,
+    Ext,
+    MsgpackEncodeError,
+    packb,
+    unpackb,
+)
 from pydantic import BaseModel
+
+from recollect.adapters.message_classes import made
 
 KINDS: dict[tuple[str, str], type[BaseModel]] = {
     (kind.__module__, kind.__name__): kind
@@ -30,33 +43,52 @@ KINDS: dict[tuple[str, str], type[BaseModel]] = {
     )
     if kind.model_dump is BaseModel.model_dump
 }
-_KNOWN = frozenset(KINDS.values())
+_PLAIN = (
+    OPT_NON_STR_KEYS
+    | OPT_PASSTHROUGH_DATACLASS
+    | OPT_PASSTHROUGH_DATETIME
+    | OPT_PASSTHROUGH_ENUM
+    | OPT_PASSTHROUGH_UUID
+    | OPT_REPLACE_SURROGATES
+)
+"""As LangGraph's serializer has it: what ormsgpack could write in a way of its own goes there."""
+_SHAPED = ("tool_calls", "invalid_tool_calls", "usage_metadata", "tool_call_chunks")
+"""Fields of a certain form, which `model_dump` leaves other keys out of. It passes on the others as they are."""
+
+
+class _MessageKind(NamedTuple):
+    module: str
+    name: str
+    dump: Callable[[Any], dict[str, Any]]
+    """As `model_dump`, without its arguments."""
+    fields: int
+    shaped: tuple[str, ...]
+
+
+_KNOWN = {
+    kind: _MessageKind(
+        module,
+        name,
+        kind.__pydantic_serializer__.to_python,
+        len(kind.model_fields),
+        tuple(field for field in _SHAPED if field in kind.model_fields),
+    )
+    for (module, name), kind in KINDS.items()
+}
 
 
 class MessageSerializer(JsonPlusSerializer):
     """See the module."""
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        if type(obj) is not list:
-            return self._written(obj)
-        try:
-            return self._written([self._packed(one) if type(one) in _KNOWN else one for one in obj])
-        except Exception:
-            # Fields that do not fit, or a list that only pickle can write: that is told, or done, there.
-            return self._written(obj)
-
-    def _written(self, obj: Any) -> tuple[str, bytes]:
-        written: tuple[str, bytes] = super().dumps_typed(obj)
-        return written
-
-    def _packed(self, message: BaseModel) -> Ext:
-        kind = type(message)
-        # As `model_dump` does, without its arguments.
-        fields = kind.__pydantic_serializer__.to_python(message)
-        form, data = self._written((kind.__module__, kind.__name__, fields, "model_validate_json"))
-        if form != "msgpack":
-            raise ValueError(form)
-        return Ext(EXT_PYDANTIC_V2, data)
+        write: Callable[[Any], tuple[str, bytes]] = super().dumps_typed
+        if type(obj) is list:
+            try:
+                return write([_packed(one, write) if type(one) in _KNOWN else one for one in obj])
+            except Exception:
+                # Fields that do not fit, or a list that only pickle can write: that is told, or done, there.
+                pass
+        return write(obj)
 
     def loads_typed(self, data: tuple[str, bytes]) -> Any:
         kind, raw = data
@@ -65,13 +97,27 @@ class MessageSerializer(JsonPlusSerializer):
         return unpackb(raw, ext_hook=_reviving(self._unpack_ext_hook), option=OPT_NON_STR_KEYS)
 
 
+def _packed(message: Any, write: Callable[[Any], tuple[str, bytes]]) -> Ext:
+    module, name, dump, fields, shaped = _KNOWN[type(message)]
+    kept = message.__dict__
+    if len(kept) != fields or message.__pydantic_extra__ or any(map(kept.get, shaped)):
+        kept = dump(message)
+    try:
+        return Ext(EXT_PYDANTIC_V2, packb((module, name, kept, "model_validate_json"), option=_PLAIN))
+    except MsgpackEncodeError:  # more than texts, numbers, lists and mappings
+        form, data = write((module, name, dump(message), "model_validate_json"))
+    if form != "msgpack":
+        raise ValueError(form)
+    return Ext(EXT_PYDANTIC_V2, data)
+
+
 def _reviving(otherwise: Callable[[int, bytes], Any]) -> Callable[[int, bytes], Any]:
     def revived(code: int, data: bytes) -> Any:
         if code == EXT_PYDANTIC_V2:
             try:
                 packed = unpackb(data, ext_hook=revived, option=OPT_NON_STR_KEYS)
                 if (kind := KINDS.get((packed[0], packed[1]))) is not None:
-                    return kind(**packed[2])
+                    return made(kind, packed[2])
             except Exception:  # fields that do not fit: the serializer has its own way with them
                 pass
         return otherwise(code, data)

@@ -11,7 +11,7 @@ unknown. Checkpoints and values carry a checksum.
 
 import re
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
@@ -20,6 +20,10 @@ from recollect.composite import composite_id
 from recollect.errors import Unreadable
 
 Version = str | int | float
+
+Unchanged = Callable[[bytes], bytes | None]
+"""The value of a channel that did not change, by its reference, for a shelf that does not know where it is; None if the
+channel has none."""
 
 
 class ThreadPlace(NamedTuple):
@@ -90,7 +94,7 @@ class Shelf(Protocol):
 
     async def raise_mark(self) -> None: ...
 
-    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None: ...
+    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> None: ...
 
     async def put_writes(
         self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]
@@ -133,7 +137,7 @@ class NearShelf(Protocol):
     the caller takes the other way, which waits, retries and reports errors. All of these calls may be repeated.
     """
 
-    def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> bool: ...
+    def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> bool: ...
 
     def put_writes_here(
         self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]
@@ -168,8 +172,8 @@ def reference_prefix(channel: str) -> bytes:
 
 def packed(kind: str, data: bytes) -> bytes:
     """What LangGraph's serializer returns, as one value with a checksum."""
-    body = kind.encode() + b"\0" + data
-    return zlib.crc32(body).to_bytes(4, "big") + body
+    begin = kind.encode() + b"\0"
+    return b"".join((zlib.crc32(data, zlib.crc32(begin)).to_bytes(4, "big"), begin, data))
 
 
 def unpacked(raw: bytes, what: str) -> tuple[str, bytes]:

@@ -12,6 +12,7 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import asyncpg
+import msgspec
 
 from recollect.adapters.langgraph.shelf import (
     CheckpointListing,
@@ -19,8 +20,20 @@ from recollect.adapters.langgraph.shelf import (
     FoundCheckpoint,
     PendingRow,
     ThreadPlace,
+    Unchanged,
+)
+from recollect.adapters.langgraph.shelf_layout import (
+    KnownHomes,
+    Layout,
+    for_child,
+    has_others,
+    inline_values,
+    laid_out,
+    layout_of,
+    moved,
 )
 from recollect.adapters.langgraph.shelf_sql import (
+    ADDED,
     ANCESTORS,
     IDENTIFY,
     IDENTITY,
@@ -47,19 +60,30 @@ from recollect.stores.postgres.pool import PostgresPool
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('recollect langgraph ' || current_schema(), 0))"
 
 _SCHEMA = for_postgres(SCHEMA)
+_ADD_COLUMNS = ";".join(
+    for_postgres(f"ALTER TABLE langgraph_checkpoints ADD COLUMN IF NOT EXISTS {name} BLOB") for name in ADDED
+)
 _IDS = for_postgres(IDS)
 _NAMESPACES = for_postgres(NAMESPACES)
 _ANCESTORS = for_postgres(ANCESTORS)
 
 _PUT = """
+INSERT INTO langgraph_checkpoints VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+ON CONFLICT (thread, namespace, id) DO UPDATE SET parent = excluded.parent, run = excluded.run,
+    refs = excluded.refs, checkpoint = excluded.checkpoint, metadata = excluded.metadata,
+    homes = excluded.homes, inline = excluded.inline"""
+
+_PUT_WITH_ROWS = f"""
 WITH kept AS (
     INSERT INTO langgraph_values
-    SELECT $1, $2, new.ref, new.value FROM unnest($9::bytea[], $10::bytea[]) AS new (ref, value)
+    SELECT $1, $2, new.ref, new.value FROM unnest($11::bytea[], $12::bytea[]) AS new (ref, value)
     ON CONFLICT (thread, namespace, ref) DO UPDATE SET value = excluded.value
 )
-INSERT INTO langgraph_checkpoints VALUES ($1, $2, $3, $4, $5, $6, $7, $8)
-ON CONFLICT (thread, namespace, id) DO UPDATE SET parent = excluded.parent, run = excluded.run,
-    refs = excluded.refs, checkpoint = excluded.checkpoint, metadata = excluded.metadata"""
+{_PUT}"""
+
+_LAYOUT = (
+    "SELECT refs, homes, inline FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = $3"
+)
 
 _PUT_WRITES = """
 INSERT INTO langgraph_writes
@@ -75,25 +99,39 @@ _WRITES = (
     "WHERE thread = $1 AND namespace = $2 AND id = ANY($3)"
 )
 
+_INLINE = "SELECT id, inline FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = ANY($3)"
+
 _UNREFERRED = """
 DELETE FROM langgraph_values v WHERE thread = $1 AND namespace = $2 AND ref <> ALL (ARRAY(
     SELECT DISTINCT unnest(refs) FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2))"""
 
-_CHECKPOINT, _VALUE, _WRITE = range(3)
+_REFERRING = """
+SELECT refs, homes FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND homes IS NOT NULL"""
+
+_PUT_VALUES = """
+INSERT INTO langgraph_values SELECT $1, $2, new.* FROM unnest($3::bytea[], $4::bytea[]) AS new
+ON CONFLICT (thread, namespace, ref) DO NOTHING"""
+
+_CHECKPOINT, _VALUE, _WRITE, _HOME = range(4)
 _GET = f"""
 WITH c AS MATERIALIZED (
     SELECT * FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 {{which}}
 )
-SELECT {_CHECKPOINT}, id, parent, run, refs, checkpoint, metadata, NULL::integer FROM c
+SELECT {_CHECKPOINT}, id, parent, run, refs, checkpoint, metadata, NULL::integer, homes, inline FROM c
 UNION ALL
-SELECT {_VALUE}, v.ref, NULL, NULL, NULL, v.value, NULL, NULL
+SELECT {_VALUE}, v.ref, NULL, NULL, NULL, v.value, NULL, NULL, NULL, NULL
   FROM c, unnest(c.refs) AS wanted (ref), LATERAL (
     SELECT ref, value FROM langgraph_values
      WHERE thread = $1 AND namespace = $2 AND langgraph_values.ref = wanted.ref OFFSET 0) v
 UNION ALL
-SELECT {_WRITE}, w.task, w.channel, w.path, NULL, w.value, NULL, w.place
+SELECT {_WRITE}, w.task, w.channel, w.path, NULL, w.value, NULL, w.place, NULL, NULL
   FROM c, LATERAL (
-    SELECT * FROM langgraph_writes WHERE thread = $1 AND namespace = $2 AND langgraph_writes.id = c.id OFFSET 0) w"""
+    SELECT * FROM langgraph_writes WHERE thread = $1 AND namespace = $2 AND langgraph_writes.id = c.id OFFSET 0) w
+UNION ALL
+SELECT {_HOME}, h.id, NULL, NULL, NULL, h.inline, NULL, NULL, NULL, NULL
+  FROM c, (SELECT DISTINCT unnest(homes) FROM c) AS wanted (id), LATERAL (
+    SELECT id, inline FROM langgraph_checkpoints
+     WHERE thread = $1 AND namespace = $2 AND langgraph_checkpoints.id = wanted.id OFFSET 0) h"""
 """A checkpoint, its values and its writes: one statement, so one moment and one round trip. `OFFSET 0` keeps the
 planner from a join that would read all values of the thread."""
 _GET_LATEST = _GET.format(which="ORDER BY id DESC LIMIT 1")
@@ -111,6 +149,7 @@ class PostgresShelf:
         self._pool = PostgresPool(url, options.pool_size, self._prepare)
         self._owner = Owner()
         self._closed = False
+        self._homes = KnownHomes()
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "PostgresShelf":
@@ -121,6 +160,7 @@ class PostgresShelf:
             async with connection.transaction():
                 await connection.execute(_LOCK, timeout=options.timeout_s)
                 await connection.execute(_SCHEMA, timeout=options.timeout_s)
+                await connection.execute(_ADD_COLUMNS, timeout=options.timeout_s)
                 await connection.execute(for_postgres(IDENTIFY), str(uuid.uuid4()), timeout=options.timeout_s)
             identity = await connection.fetchval(IDENTITY, timeout=options.timeout_s)
             reached = reach(await read_settings(connection, options.timeout_s), options)
@@ -141,19 +181,33 @@ class PostgresShelf:
     async def raise_mark(self) -> None:
         await self._write(RAISE_MARK)
 
-    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
-        await self._write(
-            _PUT,
+    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> None:
+        parent = None
+        if has_others(row, values):
+            parent = self._homes.of(row) or await self._layout_of_parent(row)
+        laid = laid_out(row, values, unchanged, parent)
+        layout, own_rows = laid.layout, laid.own_rows
+        given = (
             *row.place,
             row.id,
             row.parent,
             row.run,
-            row.refs,
+            list(layout.homes),
             row.checkpoint,
             row.metadata,
-            list(values),
-            list(values.values()),
+            list(layout.homes.values()) if layout.other_rows else None,
+            msgspec.msgpack.encode(layout.inline) if layout.inline else None,
         )
+        if own_rows:
+            await self._write(_PUT_WITH_ROWS, *given, list(own_rows), list(own_rows.values()))
+        else:
+            await self._write(_PUT, *given)
+        self._homes.note(row.place, row.id, layout)
+
+    async def _layout_of_parent(self, row: CheckpointRow) -> Layout | None:
+        assert row.parent is not None
+        found = await self._fetch(_LAYOUT, *row.place, row.parent)
+        return for_child(row.parent, layout_of(*found[0])) if found else None
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         # One statement may not change a row twice, so of writes with the same place only the one that stays is sent.
@@ -180,10 +234,14 @@ class PostgresShelf:
             rows = await self._fetch(_GET_ONE, *place, checkpoint)
         if not rows:
             return None
-        _, name, parent, run, refs, content, metadata, _ = next(row for row in rows if row[0] == _CHECKPOINT)
+        [first] = [row for row in rows if row[0] == _CHECKPOINT]
+        _, name, parent, run, refs, content, metadata, _, homes, inline = first
+        layout = layout_of(refs, homes, inline)
+        self._homes.note(place, name, layout)
+        others = {row[1]: inline_values(row[5]) for row in rows if row[0] == _HOME}
         return FoundCheckpoint(
-            CheckpointRow(place, name, parent, run, refs, content, metadata),
-            {row[1]: row[5] for row in rows if row[0] == _VALUE},
+            CheckpointRow(place, name, parent, run, [], content, metadata),
+            layout.gathered(others, {row[1]: row[5] for row in rows if row[0] == _VALUE}),
             [PendingRow(row[1], row[7], row[2], row[3], row[5]) for row in rows if row[0] == _WRITE],
         )
 
@@ -213,6 +271,7 @@ class PostgresShelf:
         async with self._transaction() as connection:
             # Nobody may put a checkpoint that refers to a value while we work out which values are still in use.
             await connection.execute("LOCK TABLE langgraph_checkpoints IN SHARE ROW EXCLUSIVE MODE")
+            dropped = await connection.fetch(_INLINE, *place, list(checkpoints))
             for table in OF_CHECKPOINTS:
                 await connection.execute(
                     f"DELETE FROM {table} WHERE thread = $1 AND namespace = $2 AND id = ANY($3)",
@@ -220,11 +279,16 @@ class PostgresShelf:
                     list(checkpoints),
                 )
             await connection.execute(_UNREFERRED, *place)
+            rows = await connection.fetch(_REFERRING, *place)
+            kept = [layout_of(refs, homes, None) for refs, homes in rows]
+            homeless = moved({name: inline_values(raw) for name, raw in dropped}, kept)
+            await connection.execute(_PUT_VALUES, *place, list(homeless), list(homeless.values()))
 
     async def delete_thread(self, thread: bytes) -> None:
         async with self._transaction() as connection:
             for table in TABLES:
                 await connection.execute(f"DELETE FROM {table} WHERE thread = $1", thread)
+        self._homes.forget(thread)
 
     async def copy_thread(self, source: bytes, target: bytes) -> None:
         async with self._transaction() as connection:
@@ -248,28 +312,44 @@ class PostgresShelf:
             raise replaced(self.identity, found)
         await check_server(connection, self._reach.commit_mode, self._timeout_s)
 
-    @asynccontextmanager
-    async def _lent(self) -> AsyncIterator[Connection]:
+    async def _taken(self) -> Connection:
         self._owner.check()
         if self._closed:
             raise StoreClosed("saver")
-        connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
+        return self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
+
+    def _given_back(self, connection: Connection, error: BaseException) -> None:
+        """After an error. Unless the server told it, the connection is cancelled or broken, in a state unknown."""
+        if isinstance(error, asyncpg.PostgresError):
+            self._pool.release(connection)
+        else:
+            self._pool.discard(connection)
+
+    @asynccontextmanager
+    async def _lent(self) -> AsyncIterator[Connection]:
+        connection = await self._taken()
         try:
             async with asyncio.timeout(self._timeout_s):
                 yield connection
-        except asyncpg.PostgresError:
-            self._pool.release(connection)
+        except BaseException as error:
+            self._given_back(connection, error)
             raise
-        except BaseException:  # cancelled or broken: its state is unknown
-            self._pool.discard(connection)
+        self._pool.release(connection)
+
+    async def _alone(self, call: str, statement: str, values: Sequence[Any]) -> Any:
+        """One statement. It has a time limit of its own, so it needs none of what `_lent` builds around it."""
+        connection = await self._taken()
+        try:
+            answer = await getattr(connection, call)(statement, *values, timeout=self._timeout_s)
+        except BaseException as error:
+            self._given_back(connection, error)
             raise
-        else:
-            self._pool.release(connection)
+        self._pool.release(connection)
+        return answer
 
     async def _write(self, statement: str, *values: Any) -> None:
         try:
-            async with self._lent() as connection:
-                await connection.execute(statement, *values, timeout=self._timeout_s)
+            await self._alone("execute", statement, values)
         except Exception as error:
             raise write_error(error) from error
 
@@ -294,8 +374,7 @@ class PostgresShelf:
 
     async def _fetch(self, statement: str, *values: Any) -> list[Any]:
         try:
-            async with self._lent() as connection:
-                return list(await connection.fetch(statement, *values, timeout=self._timeout_s))
+            return list(await self._alone("fetch", statement, values))
         except Exception as error:
             raise read_error(error) from error
 
@@ -303,22 +382,33 @@ class PostgresShelf:
 async def _found(
     connection: Connection, rows: Sequence[Any], prefixes: tuple[bytes, ...] | None = None
 ) -> list[FoundCheckpoint]:
-    """The checkpoints with their values and writes: two more statements per namespace, however many there are."""
-    made = [CheckpointRow(ThreadPlace(row[0], row[1]), row[2], row[3], row[4], *row[5:]) for row in rows]
-    values: dict[tuple[ThreadPlace, bytes], bytes] = {}
-    writes: dict[tuple[ThreadPlace, bytes], list[PendingRow]] = {}
-    for place in dict.fromkeys(row.place for row in made):
-        here = [row for row in made if row.place == place]
-        refs = {ref for row in here for ref in row.refs if prefixes is None or ref.startswith(prefixes)}
-        for ref, value in await connection.fetch(_VALUES, *place, list(refs)):
-            values[place, ref] = value
-        for checkpoint, *write in await connection.fetch(_WRITES, *place, [row.id for row in here]):
-            writes.setdefault((place, checkpoint), []).append(PendingRow(*write))
-    return [
-        FoundCheckpoint(
-            row,
-            {ref: values[row.place, ref] for ref in row.refs if (row.place, ref) in values},
-            writes.get((row.place, row.id), []),
-        )
-        for row in made
-    ]
+    """The checkpoints with their values and writes: a few more statements per namespace, however many there are."""
+    made = [(_row(row), _layout(row, prefixes)) for row in rows]
+    found: list[FoundCheckpoint] = []
+    for place in dict.fromkeys(row.place for row, _ in made):
+        here = [(row, layout) for row, layout in made if row.place == place]
+        refs = {ref for _, layout in here for ref in layout.homes}
+        large = await connection.fetch(_VALUES, *place, list(refs)) if refs else []
+        homes = {home for _, layout in here for home in layout.other_rows}
+        others = await connection.fetch(_INLINE, *place, list(homes)) if homes else []
+        inline = {name: inline_values(raw) for name, raw in others}
+        own_rows = {row["ref"]: row["value"] for row in large}
+        writes: dict[bytes, list[PendingRow]] = {}
+        for checkpoint, *write in await connection.fetch(_WRITES, *place, [row.id for row, _ in here]):
+            writes.setdefault(checkpoint, []).append(PendingRow(*write))
+        found += [
+            FoundCheckpoint(row, layout.gathered(inline, own_rows), writes.get(row.id, []))
+            for row, layout in here
+        ]
+    order = {(row.place, row.id): number for number, (row, _) in enumerate(made)}
+    return sorted(found, key=lambda one: order[one.row.place, one.row.id])
+
+
+def _row(found: Sequence[Any]) -> CheckpointRow:
+    thread, namespace, checkpoint, parent, run, _, content, metadata, _, _ = found
+    return CheckpointRow(ThreadPlace(thread, namespace), checkpoint, parent, run, [], content, metadata)
+
+
+def _layout(row: Sequence[Any], prefixes: tuple[bytes, ...] | None) -> Layout:
+    layout = layout_of(row[5], row[8], row[9])
+    return layout if prefixes is None else layout.without_others(prefixes)

@@ -31,6 +31,7 @@ from recollect.adapters.langgraph.shelf import (
     FoundCheckpoint,
     PendingRow,
     ThreadPlace,
+    Unchanged,
 )
 from recollect.errors import (
     DurabilityUnavailable,
@@ -242,7 +243,7 @@ class RedisShelf:
     async def raise_mark(self) -> None:
         await self._change(_RAISE_MARK, [self._identity_key], [])
 
-    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
+    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> None:
         links = (
             f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in row.refs)}"
         )

@@ -12,7 +12,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import msgspec
 
@@ -22,8 +22,21 @@ from recollect.adapters.langgraph.shelf import (
     FoundCheckpoint,
     PendingRow,
     ThreadPlace,
+    Unchanged,
+)
+from recollect.adapters.langgraph.shelf_layout import (
+    KnownHomes,
+    Laid,
+    Layout,
+    for_child,
+    has_others,
+    inline_values,
+    laid_out,
+    layout_of,
+    moved,
 )
 from recollect.adapters.langgraph.shelf_sql import (
+    ADDED,
     ANCESTORS,
     IDENTIFY,
     IDENTITY,
@@ -37,7 +50,7 @@ from recollect.adapters.langgraph.shelf_sql import (
     listing_checkpoints,
     numbered,
 )
-from recollect.errors import EngineUnavailable, RecollectError
+from recollect.errors import EngineUnavailable, RecollectError, Unreadable
 from recollect.store import Options
 from recollect.stores.sqlite.file import (
     ChosenPolicy,
@@ -73,6 +86,7 @@ class SqliteShelf(SqliteTransactions[Job]):
     def __init__(self, path: Path, policy: ChosenPolicy, options: Options, identity: str) -> None:
         super().__init__(path, policy, options)
         self.identity = identity
+        self._homes = KnownHomes()
         self._near_gate = threading.Lock()
         self._near = self._connect()
 
@@ -86,47 +100,74 @@ class SqliteShelf(SqliteTransactions[Job]):
 
         await self._submit(job)
 
-    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> None:
-        await self._submit(_putting(row, values))
+    async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> None:
+        parent = None
+        if has_others(row, values):
+            parent = self._homes.of(row) or await self._read(_layout_of_parent(row), inline=True)
+        laid = laid_out(row, values, unchanged, parent)
+        await self._submit(_putting(row, laid))
+        self._homes.note(row.place, row.id, laid.layout)
 
-    def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes]) -> bool:
-        return self._write_here(_putting(row, values))
+    def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> bool:
+        parent = None
+        if has_others(row, values) and (parent := self._homes.of(row)) is None:
+            asked, parent = self._read_here(_layout_of_parent(row))
+            if not asked:
+                return False
+        laid = laid_out(row, values, unchanged, parent)
+        done = self._write_here(_putting(row, laid), alone=not laid.own_rows)
+        if done:
+            self._homes.note(row.place, row.id, laid.layout)
+        return done
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         await self._submit(_putting_writes(place, checkpoint, writes))
 
     def put_writes_here(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> bool:
-        return self._write_here(_putting_writes(place, checkpoint, writes))
+        return self._write_here(_putting_writes(place, checkpoint, writes), alone=len(writes) == 1)
 
     async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
-        return await self._read(_getting(place, checkpoint), inline=True)
+        return self._seen(await self._read(_getting(place, checkpoint), inline=True))
 
     def get_here(self, place: ThreadPlace, checkpoint: bytes | None) -> tuple[bool, FoundCheckpoint | None]:
+        done, found = self._read_here(_getting(place, checkpoint))
+        return done, self._seen(found)
+
+    def _seen(self, found: "_ReadCheckpoint | None") -> FoundCheckpoint | None:
+        if found is None:
+            return None
+        row, layout, values, writes = found
+        self._homes.note(row.place, row.id, layout)
+        return FoundCheckpoint(row, values, writes)
+
+    def _read_here(self, query: Callable[[sqlite3.Connection], Value]) -> tuple[bool, Value | None]:
         if self._policy.journal != "wal" or not self._near_gate.acquire(blocking=False):
             return False, None
         try:
             if self._closed or self._guard.harm_before_read() is not None:
                 return False, None
-            return True, _getting(place, checkpoint)(self._near)
+            return True, query(self._near)
         except sqlite3.Error:
             return False, None
         finally:
             self._near_gate.release()
 
-    def _write_here(self, job: Job) -> bool:
+    def _write_here(self, job: Job, *, alone: bool) -> bool:
         """One transaction, as in `_commit`, but without waiting and without errors: what goes wrong here is done again,
-        and told, on the other way."""
+        and told, on the other way. A job `alone` is a single statement, and so a transaction by itself."""
         if self._policy.journal != "wal" or not self._near_gate.acquire(blocking=False):
             return False
         connection, guard = self._near, self._guard
         try:
             if self._closed:
                 return False
-            connection.execute("BEGIN IMMEDIATE")
-            if guard.harm_before_write(locked=True) is not None:
+            if not alone:
+                connection.execute("BEGIN IMMEDIATE")
+            if guard.harm_before_write(locked=not alone) is not None:
                 return False
             job(connection)
-            connection.execute("COMMIT")
+            if not alone:
+                connection.execute("COMMIT")
             return guard.harm_after_commit() is None
         except Exception:
             return False
@@ -147,7 +188,7 @@ class SqliteShelf(SqliteTransactions[Job]):
 
         def query(connection: sqlite3.Connection) -> list[FoundCheckpoint]:
             rows = connection.execute(statement, numbered(*values)).fetchall()
-            return [_found(connection, _row(row)) for row in rows]
+            return [_found(connection, row) for row in rows]
 
         return await self._read(_at_one_moment(query))
 
@@ -156,7 +197,7 @@ class SqliteShelf(SqliteTransactions[Job]):
     ) -> list[FoundCheckpoint]:
         def query(connection: sqlite3.Connection) -> list[FoundCheckpoint]:
             rows = connection.execute(ANCESTORS, numbered(*place, checkpoint, limit)).fetchall()
-            return [_found(connection, _row(row), tuple(prefixes)) for row in rows]
+            return [_found(connection, row, tuple(prefixes)) for row in rows]
 
         return await self._read(_at_one_moment(query))
 
@@ -181,19 +222,23 @@ class SqliteShelf(SqliteTransactions[Job]):
 
     async def drop(self, place: ThreadPlace, checkpoints: Sequence[bytes]) -> None:
         def job(connection: sqlite3.Connection) -> None:
+            dropped = _selected(connection, "id, inline FROM langgraph_checkpoints", "id", place, checkpoints)
             for table in OF_CHECKPOINTS:
                 connection.executemany(
                     f"DELETE FROM {table} WHERE thread = ? AND namespace = ? AND id = ?",
                     [(*place, checkpoint) for checkpoint in checkpoints],
                 )
             where = "WHERE thread = ? AND namespace = ?"
-            kept = connection.execute(f"SELECT refs FROM langgraph_checkpoints {where}", place).fetchall()
-            referred = {ref for (refs,) in kept for ref in _refs(refs)}
+            rows = connection.execute(f"SELECT refs, homes FROM langgraph_checkpoints {where}", place)
+            kept = [_layout(refs, homes, None) for refs, homes in rows]
             there = connection.execute(f"SELECT ref FROM langgraph_values {where}", place).fetchall()
+            referred = {ref for layout in kept for ref in layout.homes}
             connection.executemany(
                 f"DELETE FROM langgraph_values {where} AND ref = ?",
                 [(*place, ref) for (ref,) in there if ref not in referred],
             )
+            homeless = moved({name: inline_values(raw) for name, raw in dropped}, kept)
+            connection.executemany(_PUT_VALUE, [(*place, ref, value) for ref, value in homeless.items()])
 
         await self._submit(job)
 
@@ -203,6 +248,7 @@ class SqliteShelf(SqliteTransactions[Job]):
                 connection.execute(f"DELETE FROM {table} WHERE thread = ?", (thread,))
 
         await self._submit(job)
+        self._homes.forget(thread)
 
     async def copy_thread(self, source: bytes, target: bytes) -> None:
         def job(connection: sqlite3.Connection) -> None:
@@ -231,17 +277,41 @@ class SqliteShelf(SqliteTransactions[Job]):
 
 
 _PUT_VALUE = "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)"
-_PUT_CHECKPOINT = "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?)"
+_PUT_CHECKPOINT = "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_LAYOUT = (
+    "SELECT refs, homes, inline FROM langgraph_checkpoints WHERE thread = ? AND namespace = ? AND id = ?"
+)
 
 
-def _putting(row: CheckpointRow, values: Mapping[bytes, bytes]) -> Job:
+def _layout_of_parent(row: CheckpointRow) -> Callable[[sqlite3.Connection], Layout | None]:
+    """What its parent has for it; None if there is no such checkpoint."""
+
+    def query(connection: sqlite3.Connection) -> Layout | None:
+        assert row.parent is not None
+        found = connection.execute(_LAYOUT, (*row.place, row.parent)).fetchone()
+        return for_child(row.parent, _layout(*found)) if found else None
+
+    return query
+
+
+def _putting(row: CheckpointRow, laid: Laid) -> Job:
     def job(connection: sqlite3.Connection) -> None:
-        for ref, value in values.items():
+        for ref, value in laid.own_rows.items():
             connection.execute(_PUT_VALUE, (*row.place, ref, value))
-        refs = msgspec.msgpack.encode(row.refs)
+        layout = laid.layout
         connection.execute(
             _PUT_CHECKPOINT,
-            (*row.place, row.id, row.parent, row.run, refs, row.checkpoint, row.metadata),
+            (
+                *row.place,
+                row.id,
+                row.parent,
+                row.run,
+                _ENCODE(list(layout.homes)),
+                row.checkpoint,
+                row.metadata,
+                _ENCODE(list(layout.homes.values())) if layout.other_rows else None,
+                _ENCODE(layout.inline) if layout.inline else None,
+            ),
         )
 
     return job
@@ -260,35 +330,46 @@ def _putting_writes(place: ThreadPlace, checkpoint: bytes, writes: Sequence[Pend
 
 
 _GET = """
-SELECT c.thread, c.namespace, c.id, c.parent, c.run, c.refs, c.checkpoint, c.metadata,
+SELECT c.thread, c.namespace, c.id, c.parent, c.run, c.refs, c.checkpoint, c.metadata, c.homes, c.inline,
        w.task, w.place, w.channel, w.path, w.value
   FROM (SELECT * FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 {which}) c
   LEFT JOIN langgraph_writes w ON w.thread = $1 AND w.namespace = $2 AND w.id = c.id"""
 _GET_LATEST = _GET.format(which="ORDER BY id DESC LIMIT 1")
 _GET_ONE = _GET.format(which="AND id = $3")
+_COLUMNS = 10
+"""Of a checkpoint; after them come those of a write."""
+
+
+class _ReadCheckpoint(NamedTuple):
+    """A checkpoint as read, with where its values are."""
+
+    row: CheckpointRow
+    layout: Layout
+    values: dict[bytes, bytes]
+    writes: list[PendingRow]
 
 
 def _getting(
     place: ThreadPlace, checkpoint: bytes | None
-) -> Callable[[sqlite3.Connection], FoundCheckpoint | None]:
-    """A checkpoint and its writes in one statement. Its values are read afterwards. They never change, so only a
-    missing one can have been removed in between; then everything is read again, as of one moment."""
+) -> Callable[[sqlite3.Connection], _ReadCheckpoint | None]:
+    """A checkpoint and its writes in one statement. Values in other rows are read afterwards. They never change, so
+    only a missing one can have been removed in between; then everything is read again, as of one moment."""
 
-    def query(connection: sqlite3.Connection) -> FoundCheckpoint | None:
+    def query(connection: sqlite3.Connection) -> _ReadCheckpoint | None:
         if checkpoint is None:
             found = connection.execute(_GET_LATEST, numbered(*place)).fetchall()
         else:
             found = connection.execute(_GET_ONE, numbered(*place, checkpoint)).fetchall()
         if not found:
             return None
-        row = _row(found[0][:8])
-        values = _values(connection, row.place, row.refs)
-        writes = [PendingRow(*one[8:]) for one in found if one[8] is not None]
-        return FoundCheckpoint(row, values, writes)
+        row, layout = _row(found[0][:_COLUMNS])
+        values = _values(connection, row.place, layout)
+        writes = [PendingRow(*one[_COLUMNS:]) for one in found if one[_COLUMNS] is not None]
+        return _ReadCheckpoint(row, layout, values, writes)
 
-    def whole(connection: sqlite3.Connection) -> FoundCheckpoint | None:
+    def whole(connection: sqlite3.Connection) -> _ReadCheckpoint | None:
         found = query(connection)
-        if found is None or len(found.values) == len(set(found.row.refs)):
+        if found is None or len(found.values) == len(found.layout.inline) + len(found.layout.homes):
             return found
         return _at_one_moment(query)(connection)
 
@@ -302,7 +383,7 @@ def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Optio
         prepare_file(path, policy, options.file_mode, deadline)
         connection = sqlite3.connect(path, timeout=0, isolation_level=None)
         try:
-            for statement in SCHEMA.split(";\n"):
+            for statement in [*SCHEMA.split(";\n"), *_missing_columns(connection)]:
                 if not until(deadline, lambda statement=statement: connection.execute(statement)):  # type: ignore[misc]
                     raise EngineUnavailable(f"{path} is locked by another process")
             check_columns(connection, path, SCHEMA)
@@ -310,6 +391,16 @@ def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Optio
         finally:
             connection.close()
         return kind(path, policy, options, identity)
+
+
+def _missing_columns(connection: sqlite3.Connection) -> list[str]:
+    """What brings a file of the first edition up to date: its values all have rows of their own."""
+    known = {name for _, name, *_ in connection.execute("PRAGMA table_info(langgraph_checkpoints)")}
+    return [
+        f"ALTER TABLE langgraph_checkpoints ADD COLUMN {name} BLOB"
+        for name in ADDED
+        if known and name not in known
+    ]
 
 
 def _identity(connection: sqlite3.Connection, deadline: float) -> str:
@@ -333,36 +424,64 @@ def _at_one_moment(query: Callable[[sqlite3.Connection], Value]) -> Callable[[sq
     return whole
 
 
-def _row(found: Sequence[Any]) -> CheckpointRow:
-    thread, namespace, checkpoint, parent, run, refs, content, metadata = found
-    return CheckpointRow(
-        ThreadPlace(thread, namespace), checkpoint, parent, run, _refs(refs), content, metadata
-    )
+def _row(found: Sequence[Any]) -> tuple[CheckpointRow, Layout]:
+    thread, namespace, checkpoint, parent, run, refs, content, metadata, homes, inline = found
+    layout = _layout(refs, homes, inline)
+    place = ThreadPlace(thread, namespace)
+    return CheckpointRow(place, checkpoint, parent, run, [], content, metadata), layout
 
 
-def _values(connection: sqlite3.Connection, place: ThreadPlace, refs: Sequence[bytes]) -> dict[bytes, bytes]:
-    values: dict[bytes, bytes] = {}
-    for start in range(0, len(refs), AT_ONCE):
-        some = refs[start : start + AT_ONCE]
-        values.update(connection.execute(_values_of(len(some)), (*place, *some)).fetchall())
-    return values
+def _layout(refs: bytes, homes: bytes | None, inline: bytes | None) -> Layout:
+    return layout_of(_ids(refs), None if homes is None else _ids(homes), inline)
+
+
+def _ids(raw: bytes) -> list[bytes]:
+    try:
+        return _DECODE_IDS(raw)
+    except msgspec.DecodeError as error:
+        raise Unreadable(
+            f"the references of a checkpoint: {error}; restore the file from a backup"
+        ) from error
+
+
+_ENCODE = msgspec.msgpack.Encoder().encode
+_DECODE_IDS = msgspec.msgpack.Decoder(list[bytes]).decode
+
+
+def _values(connection: sqlite3.Connection, place: ThreadPlace, layout: Layout) -> dict[bytes, bytes]:
+    if not layout.homes:
+        return layout.inline
+    others = {
+        checkpoint: inline_values(raw)
+        for checkpoint, raw in _selected(
+            connection, "id, inline FROM langgraph_checkpoints", "id", place, [*layout.other_rows]
+        )
+    }
+    elsewhere = [ref for ref, home in layout.homes.items() if ref not in others.get(home, {})]
+    own_rows = _selected(connection, "ref, value FROM langgraph_values", "ref", place, elsewhere)
+    return layout.gathered(others, dict(own_rows))
+
+
+def _selected(
+    connection: sqlite3.Connection, what: str, by: str, place: ThreadPlace, wanted: Sequence[bytes]
+) -> list[tuple[bytes, bytes]]:
+    rows: list[tuple[bytes, bytes]] = []
+    for start in range(0, len(wanted), AT_ONCE):
+        some = wanted[start : start + AT_ONCE]
+        rows += connection.execute(_selecting(what, by, len(some)), (*place, *some)).fetchall()
+    return rows
 
 
 @cache
-def _values_of(count: int) -> str:
-    places = ",".join("?" * count)
-    return f"SELECT ref, value FROM langgraph_values WHERE thread = ? AND namespace = ? AND ref IN ({places})"
-
-
-def _refs(raw: bytes) -> list[bytes]:
-    return msgspec.msgpack.decode(raw, type=list[bytes])
+def _selecting(what: str, by: str, count: int) -> str:
+    return f"SELECT {what} WHERE thread = ? AND namespace = ? AND {by} IN ({','.join('?' * count)})"
 
 
 def _found(
-    connection: sqlite3.Connection, row: CheckpointRow, prefixes: tuple[bytes, ...] | None = None
+    connection: sqlite3.Connection, found: Sequence[Any], prefixes: tuple[bytes, ...] | None = None
 ) -> FoundCheckpoint:
-    refs = row.refs if prefixes is None else [ref for ref in row.refs if ref.startswith(prefixes)]
-    values = _values(connection, row.place, refs)
+    row, layout = _row(found)
+    values = _values(connection, row.place, layout if prefixes is None else layout.without_others(prefixes))
     writes = connection.execute(
         "SELECT task, place, channel, path, value FROM langgraph_writes "
         "WHERE thread = ? AND namespace = ? AND id = ?",

@@ -283,7 +283,16 @@ def _is_exposed(evidence: Evidence, given: Promise, group: Named) -> bool:
             found.disturbance is not None and found.disturbance.name in UNNOTICED
             for found in group.detections
         )
+    if group.name in ("stale-read", "own-write-missing") and given.fault in UNNOTICED:
+        return all(_beside_other_data(evidence, given, found) for found in group.detections)
     return all(found.exposed for found in group.detections)
+
+
+def _beside_other_data(evidence: Evidence, given: Promise, detection: Detection) -> bool:
+    """Whether the message was acknowledged after the data was taken away: some processes then still have the old files
+    open, while others have begun new ones."""
+    struck = next((each.injected for each in evidence.disturbances if each.name == given.fault), None)
+    return struck is not None and evidence.acknowledged(detection.element) > struck
 
 
 def _after_the_rot(evidence: Evidence, given: Promise, detection: Detection) -> bool:
