@@ -102,6 +102,19 @@ def test_a_cell_that_cannot_run_stays_with_its_reason() -> None:
     assert all(cell.skipped and "inside the target's process" in cell.skipped for cell in cells)
 
 
+@pytest.mark.parametrize(("target", "seen"), [("langchain.lancedb", False), ("langchain.faiss", True)])
+def test_faults_that_need_a_recording_are_skipped_where_the_recorder_does_not_see(
+    target: str, seen: bool
+) -> None:
+    request = VerifyRequest(targets=(target,), faults=("power-loss", "disk-full", "kill-engine"))
+    cells = select(request, {target: frozenset()})
+    why = {cell.scenario.fault: cell.skipped for cell in cells if cell.scenario.policy == "wal-full"}
+    assert why["kill-engine"] is None
+    for fault in ("power-loss", "disk-full"):
+        assert (why[fault] is None) == seen
+        assert seen or "does not see" in (why[fault] or "")
+
+
 def test_an_engine_of_the_user_s_is_never_broken() -> None:
     cells = select(
         VerifyRequest(targets=("redis",), url=SecretUrl("redis://127.0.0.1:6379/15"), full=True), ALL

@@ -63,6 +63,16 @@ _SCHEMA = for_postgres(SCHEMA)
 _ADD_COLUMNS = ";".join(
     for_postgres(f"ALTER TABLE langgraph_checkpoints ADD COLUMN IF NOT EXISTS {name} BLOB") for name in ADDED
 )
+_COMPRESS_FAST = """
+DO $$ BEGIN
+    IF EXISTS (SELECT FROM pg_settings WHERE name = 'default_toast_compression' AND 'lz4' = ANY(enumvals))
+       AND EXISTS (SELECT FROM pg_attribute WHERE attrelid = 'langgraph_checkpoints'::regclass
+                      AND attname = 'inline' AND attcompression = '') THEN
+        ALTER TABLE langgraph_checkpoints ALTER COLUMN inline SET COMPRESSION lz4;
+    END IF;
+EXCEPTION WHEN OTHERS THEN NULL;
+END $$"""
+"""Once, where the server has it (PostgreSQL 14 and later) and the user may: its own way of compressing is slower."""
 _IDS = for_postgres(IDS)
 _NAMESPACES = for_postgres(NAMESPACES)
 _ANCESTORS = for_postgres(ANCESTORS)
@@ -161,6 +171,7 @@ class PostgresShelf:
                 await connection.execute(_LOCK, timeout=options.timeout_s)
                 await connection.execute(_SCHEMA, timeout=options.timeout_s)
                 await connection.execute(_ADD_COLUMNS, timeout=options.timeout_s)
+                await connection.execute(_COMPRESS_FAST, timeout=options.timeout_s)
                 await connection.execute(for_postgres(IDENTIFY), str(uuid.uuid4()), timeout=options.timeout_s)
             identity = await connection.fetchval(IDENTITY, timeout=options.timeout_s)
             reached = reach(await read_settings(connection, options.timeout_s), options)

@@ -58,6 +58,10 @@ class NamedTarget(msgspec.Struct, frozen=True):
     """What the factory imports when it is called: imported once, before the workers are forked, and not in each of
     them. Nothing that starts a thread on import, which a fork would not have."""
 
+    unrecorded: str = ""
+    """Why the disk recorder does not see all that it does to its files; faults that need a recording are skipped with
+    this reason. Empty: it sees everything."""
+
     @property
     def kind(self) -> str:
         """The engine without a version."""

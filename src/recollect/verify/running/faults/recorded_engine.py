@@ -20,6 +20,7 @@ from recollect.verify.running.faults.fault import (
     reachable_data,
 )
 from recollect.verify.running.scenario import Scenario
+from recollect.verify.target.registry import row_of
 
 _IN_PYTHON = ("sqlite", "chroma")
 _BESIDE_VECTORS = ("chroma",)
@@ -29,6 +30,8 @@ _BESIDE_VECTORS = ("chroma",)
 def recording_obstacle(scenario: Scenario) -> str | None:
     if (reason := ours_only(scenario)) is not None:
         return reason
+    if (row := row_of(scenario.target)) is not None and row.unrecorded:
+        return row.unrecorded
     try:
         shim_path()
         if container_of(scenario) is not None:
