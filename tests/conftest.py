@@ -30,8 +30,8 @@ def pytest_make_parametrize_id(val: object) -> str | None:
     return f"{len(val)} long" if isinstance(val, str | bytes) and len(val) > 500 else None
 
 
-LAST = ("tests/checkers/", "tests/contract/", "tests/message/")
-"""Thousands of short tests. Workers share them out evenly at the end, where one long test keeps all others waiting."""
+LAST = ("tests/checkers/", "tests/contract/")
+"""Two thousand short tests. Workers share them out evenly at the end, where one long test keeps all others waiting."""
 WORKERS_OF = {"tests/planted/": 4, "tests/recall/": 1}
 """Folders whose tests share what takes seconds to start: a process with every store imported, a server of Chroma."""
 
