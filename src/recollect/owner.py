@@ -17,13 +17,25 @@ OTHER_LOOP = "a store belongs to the event loop that opened it: open it in this 
 CLOSE_THERE = "a store belongs to the event loop that opened it: close it there, before that loop ends"
 
 
+_forks = 0
+"""How many forks lead from the first process to this one. Asking the system who we are costs more, with every call."""
+
+
+def _count_fork() -> None:
+    global _forks
+    _forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
+
+
 class Owner:
     """The process that opened a store, and the event loop, if it was made in one."""
 
-    __slots__ = ("_loop", "_process")
+    __slots__ = ("_forks", "_loop")
 
     def __init__(self, *, any_loop: bool = False) -> None:
-        self._process = os.getpid()
+        self._forks = _forks
         self._loop: asyncio.AbstractEventLoop | None = None
         if any_loop:
             return
@@ -35,10 +47,10 @@ class Owner:
 
     @property
     def forked(self) -> bool:
-        return os.getpid() != self._process
+        return _forks != self._forks
 
     def check(self) -> None:
-        if os.getpid() != self._process:
+        if _forks != self._forks:
             raise Refused(FORKED)
         if self._loop is not None and asyncio.get_running_loop() is not self._loop:
             raise Refused(OTHER_LOOP)

@@ -64,6 +64,9 @@ PROBE_LIFE_MS = 10_000
 LENDING_POOL_LEAST = 3
 """With fewer connections, one on loan would be missed: by a read while a write waits for its fsync."""
 
+_PLAIN = b"$0\r\n\r\n$0\r\n\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$0\r\n\r\n$%d\r\n%b\r\n"
+"""What `pack_bytes` makes of `_append_arguments`, for one record without a turn id or an expected position."""
+
 _logger = logging.getLogger("recollect")
 
 
@@ -292,7 +295,11 @@ class RedisStore(RedisMoving):
     # ---- asking the engine
 
     def _append_write(self, append: Append, place: Place, behind: bytes) -> QueuedWrite:
-        arguments = pack_bytes(self._append_arguments(append, place, behind))
+        if append.turn is None and append.expect is None and len(append.records) == 1:  # nearly always
+            (record,), known = append.records, b"%d" % place.known.last
+            arguments = _PLAIN % (len(known), known, len(behind), behind, len(record), record)
+        else:
+            arguments = pack_bytes(self._append_arguments(append, place, behind))
         return QueuedWrite(APPEND, (place.keys,), self._append_options + arguments, 8 + len(append.records))
 
     def _append_arguments(self, append: Append, place: Place, behind: bytes) -> tuple[bytes, ...]:
