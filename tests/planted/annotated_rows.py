@@ -13,7 +13,7 @@ from recollect.verify.engines.endpoint import Endpoint
 
 SCHEMA = """
 CREATE TABLE IF NOT EXISTS sessions (name TEXT PRIMARY KEY, position INTEGER NOT NULL, metadata TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS said (session TEXT, sequence INTEGER, id TEXT, role TEXT, content TEXT,
+CREATE TABLE IF NOT EXISTS said (session TEXT, sequence INTEGER, id TEXT, role TEXT, content TEXT, metadata TEXT,
     PRIMARY KEY (session, sequence))"""
 
 
@@ -49,11 +49,11 @@ class AnnotatedRows:
         return 0 if row is None else int(row[0])
 
     def history(self, session: str) -> list[Stored]:
-        select = "SELECT sequence, role, content, id FROM said WHERE session = ? ORDER BY sequence"
+        select = "SELECT sequence, role, content, metadata, id FROM said WHERE session = ? ORDER BY sequence"
         return [self.stored(*row) for row in self.db.execute(select, (session,))]
 
     def find(self, session: str, message_id: str) -> Stored | None:
-        select = "SELECT sequence, role, content, id FROM said WHERE session = ? AND id = ?"
+        select = "SELECT sequence, role, content, metadata, id FROM said WHERE session = ? AND id = ?"
         row = self.db.execute(select, (session, message_id)).fetchone()
         return None if row is None else self.stored(*row)
 
@@ -62,14 +62,16 @@ class AnnotatedRows:
 
     # ---- how
 
-    def stored(self, sequence: int, role: str, content: str, message_id: str) -> Stored:
-        return Stored(sequence, Message(role, content, timestamp=0.0, id=message_id))
+    def stored(self, sequence: int, role: str, content: str, metadata: str, message_id: str) -> Stored:
+        kept = Message(role, json.loads(content), timestamp=0.0, metadata=json.loads(metadata), id=message_id)
+        return Stored(sequence, kept)
 
     def insert(self, session: str, messages: Sequence[Message]) -> None:
         for message in messages:
             self.db.execute("UPDATE sessions SET position = position + 1 WHERE name = ?", (session,))
-            row = (session, self.position(session), message.id, message.role, message.content)
-            self.db.execute("INSERT INTO said VALUES (?, ?, ?, ?, ?)", row)
+            kept = (json.dumps(message.content), json.dumps(message.metadata))
+            row = (session, self.position(session), message.id, message.role, *kept)
+            self.db.execute("INSERT INTO said VALUES (?, ?, ?, ?, ?, ?)", row)
 
     @contextmanager
     def changing(self, session: str, expect: int | None) -> Iterator[None]:
