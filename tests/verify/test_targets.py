@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from recollect import Conflict, Damaged, Message
 from recollect.store import Stored
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
+from recollect.verify.target.contents import spoken, text_of
 from recollect.verify.target.marked_text import mark
 from recollect.verify.target.pipe import Said
 from recollect.verify.target.returned import elements, recognised
@@ -77,9 +79,22 @@ def test_rows_are_messages_too() -> None:
         (_row("role", "content")("assistant", text), _row("role", "content")("user", text)),
         (_row("id", "body", "at")(1, text, "2026-01-01"), _row("id", "body", "at")(1, other, "2026-01-01")),
         ({"role": "assistant", "text": text}, {"role": "assistant", "text": other}),
+        ({"sender": "assistant", "body": text}, {"sender": "user", "body": text}),
+        (SimpleNamespace(role="assistant", body=text), SimpleNamespace(role="Assistant", body=text)),
     ):
         assert recognised(good)[:2] == (3, True), good
         assert recognised(bad)[:2] == (3, False), bad
+
+
+def test_a_row_keeps_its_other_columns() -> None:
+    kept = {
+        "speaker": "user",
+        "words": text_of(3, "named"),
+        "name": "Xiao Li",
+        "metadata": spoken(3, "named").fields["metadata"],
+    }
+    assert recognised(kept)[:2] == (3, True)
+    assert recognised({**kept, "name": "xiao li"})[:2] == (3, False)
 
 
 def test_a_row_without_a_mark_is_told_by_its_role() -> None:

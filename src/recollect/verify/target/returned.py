@@ -1,6 +1,7 @@
 """What a read returned, in any type: the numbers of the messages in it, and what is odd about the others.
 
-A row of a table is a message too: its content is the value with a mark, or the one behind the role.
+A row of a table is a message too, whatever its columns are called: its content is the value with a mark, or the one
+behind the role.
 """
 
 from collections.abc import Mapping, Sequence
@@ -47,14 +48,31 @@ def recognised(raw: Any, interface: Interface = _ANYTHING) -> Recognised:
     return found
 
 
+CONTENT_NAMES = frozenset({"content", "text"})
+
+
 def _of_row(raw: Any) -> Any:
-    """A row of a database, as a mapping with its role and content; anything else stays as it is."""
-    if isinstance(raw, tuple | list) and not hasattr(raw, "content"):
-        return _of_values(raw) or raw
-    if isinstance(raw, str | bytes | Mapping) or not hasattr(raw, "keys") or not hasattr(raw, "__getitem__"):
+    """A row, or an object whose content has another name, as a mapping with role and content; anything else stays as
+    it is."""
+    if isinstance(raw, str | bytes) or (isinstance(raw, dict) and "content" in raw):
+        return raw  # most of them
+    if any(hasattr(raw, name) for name in CONTENT_NAMES):
         return raw
-    named = {name: raw[name] for name in raw.keys()}  # noqa: SIM118  (sqlite3.Row has no other way)
-    return named if named.keys() & {"content", "text"} else _of_values(list(named.values())) or raw
+    named = _named_values(raw)
+    if named.keys() & CONTENT_NAMES:
+        return named
+    if "type" in named:
+        return raw  # an item that is no text, such as a call
+    found = _of_values(list(named.values()) or (raw if isinstance(raw, tuple | list) else ()))
+    return raw if found is None else {**named, **found}
+
+
+def _named_values(raw: Any) -> Mapping[str, Any]:
+    if isinstance(raw, Mapping):
+        return raw
+    if hasattr(raw, "keys") and hasattr(raw, "__getitem__"):
+        return {name: raw[name] for name in raw.keys()}  # noqa: SIM118  (sqlite3.Row has no other way)
+    return vars(raw) if hasattr(raw, "__dict__") else {}
 
 
 def _of_values(values: Sequence[Any]) -> dict[str, str] | None:
