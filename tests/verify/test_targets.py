@@ -86,6 +86,14 @@ def test_rows_are_messages_too() -> None:
         assert recognised(bad)[:2] == (3, False), bad
 
 
+def test_what_is_called_content_once_is_called_so_always() -> None:
+    """Otherwise the application would not find it."""
+    text = mark(3, "hello")
+    same = {"role": "assistant", "text": text}
+    assert elements([same, same]).numbers == [3, 3]
+    assert elements([{"role": "assistant", "content": text}, same]).numbers == [3, -1]
+
+
 def test_a_row_keeps_its_other_columns() -> None:
     kept = {
         "speaker": "user",

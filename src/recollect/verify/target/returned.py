@@ -1,7 +1,8 @@
 """What a read returned, in any type: the numbers of the messages in it, and what is odd about the others.
 
 A row of a table is a message too, whatever its columns are called: its content is the value with a mark, or the one
-behind the role.
+behind the role. But a store that calls it `content` in some messages has to do so in all of them: its readers would not
+find the others.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,10 +23,11 @@ def elements(raw: list[Any], sequence: int | None = None, interface: Interface =
     """`sequence` is that of the last one, if the store has sequences; `interface` is how they were written."""
     numbers: list[int] = []
     odd: list[Recognised] = []
+    rows = not any(map(_has_content, raw))
     for item in raw:
         if is_loss_marker(item):
             continue
-        what = recognised(item, interface)
+        what = recognised(item, interface, rows=rows)
         if what.number is not None and what.intact:
             numbers.append(what.number)
         else:
@@ -34,13 +36,13 @@ def elements(raw: list[Any], sequence: int | None = None, interface: Interface =
     return pipe.Elements(numbers, odd, sequence)
 
 
-def recognised(raw: Any, interface: Interface = _ANYTHING) -> Recognised:
-    """What one element of a read is."""
+def recognised(raw: Any, interface: Interface = _ANYTHING, *, rows: bool = True) -> Recognised:
+    """What one element of a read is; with `rows`, its content may have any name."""
     if isinstance(raw, Stored):
         raw = raw.message
     if isinstance(raw, Damaged):
         return Recognised(None, intact=False, damaged=True, excerpt=excerpt(raw.reason))
-    raw = _of_row(raw)
+    raw = _of_row(raw) if rows else raw
     text, role, metadata = fields_of(raw)
     found = recognise(text, role, metadata)
     if found.number is None and (marked := kind_marked(text) or kind_marked(_whole(raw))):
@@ -48,19 +50,21 @@ def recognised(raw: Any, interface: Interface = _ANYTHING) -> Recognised:
     return found
 
 
-CONTENT_NAMES = frozenset({"content", "text"})
+def _has_content(raw: Any) -> bool:
+    return (
+        "content" in raw if isinstance(raw, Mapping) else hasattr(raw, "content") or isinstance(raw, Stored)
+    )
 
 
 def _of_row(raw: Any) -> Any:
     """A row, or an object whose content has another name, as a mapping with role and content; anything else stays as
     it is."""
-    if isinstance(raw, str | bytes) or (isinstance(raw, dict) and "content" in raw):
-        return raw  # most of them
-    if any(hasattr(raw, name) for name in CONTENT_NAMES):
+    if isinstance(raw, str | bytes) or _has_content(raw):
         return raw
     named = _named_values(raw)
-    if named.keys() & CONTENT_NAMES:
-        return named
+    for name in ("content", "text"):
+        if name in named:
+            return {**named, "content": named[name]}
     if "type" in named:
         return raw  # an item that is no text, such as a call
     found = _of_values(list(named.values()) or (raw if isinstance(raw, tuple | list) else ()))
@@ -121,8 +125,7 @@ def fields_of(raw: Any) -> tuple[str, str | None, Mapping[str, Any] | None]:
     if isinstance(raw, bytes):
         return raw.decode("utf-8", "replace"), None, None
     if isinstance(raw, Mapping):
-        content = raw.get("content", raw.get("text"))
-        role, metadata = raw.get("role", raw.get("type")), raw.get("metadata")
+        content, role, metadata = raw.get("content"), raw.get("role", raw.get("type")), raw.get("metadata")
     else:
         content = getattr(raw, "content", getattr(raw, "text", raw))
         role, metadata = getattr(raw, "role", getattr(raw, "type", None)), getattr(raw, "metadata", None)
