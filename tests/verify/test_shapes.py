@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+import inspect
+from collections.abc import Generator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from recollect.verify.target import interface_choice
 from recollect.verify.target.driving import Driven, play
 from recollect.verify.target.driving.vectors import Vectors as DrivenVectors
-from recollect.verify.target.interfaces import parameters
+from recollect.verify.target.interface_choice import interface_of
+from recollect.verify.target.interfaces import LangChainMessages, Mappings, Texts, parameters
 from recollect.verify.target.shape import SHAPES, BadTarget, shape_of
 
 if TYPE_CHECKING:
@@ -238,6 +241,67 @@ def annotated_for_a_type_checker(session: str, messages: list[ChatMessage]) -> N
 
 def test_an_annotation_that_cannot_be_resolved_hides_no_argument() -> None:
     assert list(parameters(annotated_for_a_type_checker)) == ["session", "messages"]
+
+
+class Note:
+    def __init__(self, content: str) -> None: ...
+
+
+class FrameworksHistory:
+    def save_messages(self, session_id: str | None, messages: Sequence[Note], *, state: int = 0) -> None: ...
+
+
+class WithoutTypes(FrameworksHistory):
+    def save_messages(self, session_id, messages, *, state=0):  # type: ignore[no-untyped-def]
+        ...
+
+
+class OtherNames(FrameworksHistory):
+    def save_messages(self, name, new, **more):  # type: ignore[no-untyped-def, override]
+        ...
+
+
+class TypesOfItsOwn(WithoutTypes):
+    def save_messages(self, session_id, messages: list[str], *, state=0):  # type: ignore[no-untyped-def, override]
+        ...
+
+
+@pytest.mark.parametrize(
+    ("kind", "annotations"),
+    [
+        (WithoutTypes, [str | None, Sequence[Note], int]),
+        (OtherNames, [str | None, Sequence[Note], inspect.Parameter.empty]),
+        (TypesOfItsOwn, [str | None, list[str], int]),
+    ],
+)
+def test_a_method_without_annotations_has_those_of_the_one_it_overrides(
+    kind: type[FrameworksHistory], annotations: list[Any]
+) -> None:
+    taken = parameters(kind().save_messages)
+    assert [one.annotation for one in taken.values()] == annotations
+
+
+def _given(annotation: Any) -> dict[str, inspect.Parameter]:
+    kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+    return {"messages": inspect.Parameter("messages", kind, annotation=annotation)}
+
+
+def test_a_history_of_one_session_gets_langchains_messages_unless_it_says_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    of_langchain = type("BaseMessage", (), {"__module__": "langchain_core.messages.base"})
+    shape, nothing = "add_messages/messages", inspect.Parameter.empty
+    for installed, annotation, expected in (
+        (True, nothing, LangChainMessages),
+        (False, nothing, Mappings),
+        (True, list[dict[str, Any]], Mappings),
+        (True, list[str], Texts),
+        (False, Sequence[of_langchain], LangChainMessages),  # type: ignore[valid-type]
+    ):
+        monkeypatch.setattr(interface_choice, "find_spec", lambda _, found=installed: found or None)
+        assert type(interface_of(shape, _given(annotation))) is expected
+    keyed = interface_of("add_messages/get_messages", _given(list[of_langchain]))  # type: ignore[valid-type]
+    assert type(keyed) is LangChainMessages
 
 
 def test_every_shape_has_a_name_of_its_own() -> None:

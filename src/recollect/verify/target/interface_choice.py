@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Collection, Iterable, Mapping
+from importlib.util import find_spec
 from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, is_typeddict
 
@@ -55,12 +56,12 @@ def is_open(shape: str, write: Mapping[str, inspect.Parameter]) -> bool:
 def interface_of(shape: str, write: Mapping[str, inspect.Parameter], form: Form = "") -> Interface:
     """The interface of a store of this shape, whose write method has these parameters; `form` counts if they say
     nothing."""
-    if shape == "add_messages/messages":
-        return LangChainMessages()
     if shape == "add_items/get_items":
         return AgentItems()
     if (said := _said(write)) is not None:
         return said
+    if shape == "add_messages/messages" and find_spec("langchain_core") is not None:
+        return LangChainMessages()
     return FORMS[form or OURS]() if shape in TRIED else Mappings()
 
 

@@ -46,7 +46,34 @@ class Interface(Protocol):
 
 
 def parameters(method: Any) -> dict[str, inspect.Parameter]:
-    """What a method takes; annotations that cannot be resolved here stay as they are written."""
+    """What a method takes; annotations that cannot be resolved here stay as they are written. What has none is what the
+    method that it overrides says: who writes a framework's store need not repeat its annotations."""
+    found = _own_parameters(method)
+    kind = type(getattr(method, "__self__", None))
+    name = getattr(method, "__name__", "")
+    for base in kind.__mro__[1:]:
+        if all(one.annotation is not one.empty for one in found.values()):
+            break
+        if inspect.isfunction(overridden := vars(base).get(name)):
+            found = _completed(found, list(_own_parameters(overridden).values())[1:])
+    return found
+
+
+def _completed(
+    found: dict[str, inspect.Parameter], overridden: list[inspect.Parameter]
+) -> dict[str, inspect.Parameter]:
+    """With the annotations of the overridden method, by name or else by place."""
+    by_name = {one.name: one for one in overridden}
+    completed = {}
+    for place, (name, one) in enumerate(found.items()):
+        other = by_name.get(name) or (overridden[place] if place < len(overridden) else one)
+        if one.annotation is one.empty and one.kind is other.kind:
+            one = one.replace(annotation=other.annotation)
+        completed[name] = one
+    return completed
+
+
+def _own_parameters(method: Any) -> dict[str, inspect.Parameter]:
     for resolved in (True, False):
         try:
             return dict(inspect.signature(method, eval_str=resolved).parameters)

@@ -11,7 +11,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from recollect.verify.target.contents import TEXTS, spoken
-from recollect.verify.target.interfaces import Difference, Interface, OpenMapping, as_spoken, compared
+from recollect.verify.target.interfaces import (
+    Difference,
+    Interface,
+    LangChainMessages,
+    OpenMapping,
+    as_spoken,
+    compared,
+)
 from recollect.verify.target.pipe import Said
 
 ANY_ROLE = frozenset({"system", "developer", "observer"})
@@ -127,6 +134,7 @@ class NumberedTexts(_RoleAndText):
 
 
 NATIVE: dict[str, Interface] = {
+    "langchain_core": LangChainMessages(),
     "llama_index": LlamaIndexMessages(),
     "agent_framework": AgentFrameworkMessages(),
 }
