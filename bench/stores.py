@@ -38,6 +38,7 @@ from contenders.raw import (
 )
 from measuring import FULL, QUICK, Effort, measure
 from recollect.verify import engines
+from regressions import worse
 from reporting import EngineResult, as_json, findings, print_table, print_verdict
 
 RESULTS = Path(__file__).parent / "results" / "stores.json"
@@ -88,8 +89,9 @@ PACKAGES = (
 )
 
 
-def main() -> None:
+def main() -> int:
     arguments = _arguments()
+    earlier = None if arguments.against is None else json.loads(arguments.against.read_text())
     logging.getLogger("recollect").setLevel(logging.ERROR)  # what an engine may lose is in the table's notes
     warnings.simplefilter("ignore")  # of the peers, about themselves
     console = Console(width=max(180, Console().width))
@@ -110,6 +112,12 @@ def main() -> None:
     report = as_json(results, found, _machine(effort, load_before))
     arguments.output.write_text(json.dumps(report, indent=1, ensure_ascii=False) + "\n")
     console.print(f"{time.monotonic() - started:.0f} s; written to {arguments.output}", highlight=False)
+    if earlier is None:
+        return 0
+    fallen = worse(report, earlier)
+    for sentence in fallen:
+        console.print(f"worse than before: {sentence}", highlight=False)
+    return 1 if fallen else 0
 
 
 def _arguments() -> argparse.Namespace:
@@ -120,6 +128,11 @@ def _arguments() -> argparse.Namespace:
         "--engine", action="append", choices=list(POLICIES), help="only this engine; may be repeated"
     )
     parser.add_argument("--output", type=Path, default=RESULTS, help="where the JSON goes")
+    parser.add_argument(
+        "--against",
+        type=Path,
+        help="the JSON of an earlier run: exit code 1 if a figure of ours is worse now",
+    )
     return parser.parse_args()
 
 
@@ -205,4 +218,4 @@ def _versions(packages: Sequence[str]) -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
