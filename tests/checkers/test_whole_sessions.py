@@ -61,6 +61,28 @@ def test_only_the_sessions_that_lost_something_are_counted() -> None:
     assert script.verdict().partly_lost_sessions == 1
 
 
+def test_what_was_never_acknowledged_does_not_hide_that_something_was_kept() -> None:
+    script = Script(policy="aof-everysec", fault="power-loss")
+    script.append(1, outcome="unknown")
+    script.append(1)
+    script.append(1)
+    script.crash("power-loss")
+    script.read(2, 0, 1)
+    assert script.verdict().partly_lost_sessions == 1
+
+
+def test_what_a_clock_let_expire_is_no_part_that_was_lost() -> None:
+    script = Script(policy="aof-always", fault="clock-forward")
+    script.append(1)
+    script.append(1)
+    script.inject("clock-forward")
+    script.heal("clock-forward")
+    script.read(2, 1)
+    verdict = script.verdict()
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["expired-early"]
+    assert verdict.partly_lost_sessions == 0
+
+
 @pytest.mark.parametrize(("kept", "partly"), [((2,), 1), ((3,), 0), ((), 0)])
 def test_eviction_goes_on_while_messages_are_written(kept: tuple[int, ...], partly: int) -> None:
     """All that was there before is gone. What was written meanwhile is a new beginning if nothing later is missing."""
