@@ -9,6 +9,7 @@ from typer.testing import CliRunner
 from recollect.cli import build
 from recollect.verify.matrix.selection import VerifyRequest
 from recollect.verify.matrix.target_probe import abilities_of
+from recollect.verify.target import form_trial
 from recollect.verify.target.interface_choice import form_in
 
 STORES = "tests.verify.untyped_stores"
@@ -23,11 +24,14 @@ STORES = "tests.verify.untyped_stores"
         ("Attributes", "recollect.Message"),
         ("Lines", "text"),
         ("Refusing", "recollect.Message"),
+        ("Hanging", "recollect.Message"),
         ("Typed", ""),
         ("OneByOne", "mappings"),
     ],
 )
-def test_it_is_given_what_it_takes(store: str, form: str) -> None:
+def test_it_is_given_what_it_takes(store: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    if store == "Hanging":
+        monkeypatch.setattr(form_trial, "ANSWER_S", 0.2)
     target = f"{STORES}:{store}"
     able = abilities_of(VerifyRequest(targets=(target,), engine="sqlite"), target)
     assert form_in(able) == form

@@ -2,6 +2,7 @@
 
 import json
 import sqlite3
+import threading
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
@@ -62,6 +63,11 @@ class Lines(Rows):
 class Refusing(Rows):
     def written(self, message: Any) -> Any:
         raise ValueError("the disk is full")
+
+
+class Hanging(Rows):
+    def written(self, message: Any) -> Any:
+        threading.Event().wait()
 
 
 class Listed(Rows):

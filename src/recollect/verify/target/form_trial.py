@@ -15,11 +15,12 @@ from recollect.verify.host.busy import patient_s
 from recollect.verify.target import pipe
 from recollect.verify.target.interface_choice import FORMS, TEXT, Form
 from recollect.verify.target.marked_text import mark
-from recollect.verify.target.workers import START_TIMEOUT_S, TargetBroken, Worker, WorkerDied, Workers
+from recollect.verify.target.workers import TargetBroken, Worker, WorkerDied, Workers
 
 RAISED, ACCEPTED, KEPT = range(3)
 NUMBER = 999_999_999_999
 """Of the message that is written: no run has as many."""
+ANSWER_S = 5.0
 
 
 def settled(workers: Workers, spec: str, endpoint: Endpoint, ready: pipe.Ready) -> pipe.Ready:
@@ -58,12 +59,14 @@ def _became_of(workers: Workers, spec: str, endpoint: Endpoint, form: Form) -> i
             return KEPT
         case [pipe.Acked(), *_]:
             return ACCEPTED
+        case []:
+            return KEPT  # it hangs, and not because of the form: the run will tell
     return RAISED
 
 
 def _answers(worker: Worker, requests: Iterable[pipe.Request]) -> Iterable[pipe.Reply]:
     for request in requests:
         worker.send(request)
-        if not worker.readable(patient_s(START_TIMEOUT_S)):
-            return  # it hangs; the run will tell
+        if not worker.readable(patient_s(ANSWER_S)):
+            return
         yield worker.receive()
