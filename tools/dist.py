@@ -1,8 +1,9 @@
 """`make dist`: the wheels and the source distribution that a release consists of, built and tried out.
 
 Each wheel must carry the three libraries, compiled for its platform and for no newer C library than its tag says. The
-one for this machine is installed with pip into an empty environment, on a PATH without a compiler, and has to record a
-power loss there. The musl libraries are preloaded into a program that runs on musl's own loader, where there is one.
+one for this machine is installed with pip into an empty environment of every supported Python that is found here, on a
+PATH without a compiler, and has to record a power loss there. The musl libraries are preloaded into a program that runs
+on musl's own loader, where there is one.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ DIST = PROJECT / "dist"
 MACHINES = {"x86_64": 62, "aarch64": 183}
 """`e_machine` in an ELF header."""
 GLIBC_MAX = (2, 17)
+PYTHONS = os.environ.get("PYTHONS", "python3.12 python3.13").split()
+"""Beside the one that runs this."""
 MUSL_LOADER = Path(f"/lib/ld-musl-{platform.machine()}.so.1")
 MUSL_PROGRAM = r"""
 #include <fcntl.h>
@@ -55,7 +58,10 @@ def main() -> int:
     for wheel in wheels:
         _check_libraries(wheel)
     ours = next(each for each in wheels if "manylinux" in each.name and platform.machine() in each.name)
-    _check_installed(ours)
+    for python in [sys.executable, *filter(shutil.which, PYTHONS)]:
+        _check_installed(ours, python)
+    if absent := [name for name in PYTHONS if shutil.which(name) is None]:
+        print(f"not tried: {', '.join(absent)}, which are not on PATH (make dist PYTHONS='…')")
     musl = next(each for each in wheels if "musllinux" in each.name and platform.machine() in each.name)
     tried = _check_on_musl(musl)
     print(f"{len(wheels)} wheels and the source in dist/; {tried}")
@@ -89,11 +95,11 @@ def _check_libraries(wheel: Path) -> None:
     print(f"{wheel.name}: three libraries for {machine}")
 
 
-def _check_installed(wheel: Path) -> None:
+def _check_installed(wheel: Path, python: str) -> None:
     """As a user has it: pip, an empty environment, no compiler on PATH, and no cache of ours."""
     with tempfile.TemporaryDirectory() as folder:
         environment = Path(folder) / "venv"
-        _run(sys.executable, "-m", "venv", str(environment))
+        _run(python, "-m", "venv", str(environment))
         _run(str(environment / "bin" / "pip"), "install", "--quiet", f"{wheel}[verify]")
         said = _run(
             str(environment / "bin" / "recollect"),
@@ -104,7 +110,8 @@ def _check_installed(wheel: Path) -> None:
         )
         if (Path(folder) / "cache" / "recollect").exists() or "power-loss" not in said:
             sys.exit(f"{wheel.name} compiled its own recorder, or did not use one:\n{said}")
-    print(f"{wheel.name}: installed with pip, power loss recorded with the libraries inside")
+        version = _run(str(environment / "bin" / "python"), "--version").strip()
+    print(f"{wheel.name}: installed with pip, power loss recorded with the libraries inside, on {version}")
 
 
 def _check_on_musl(wheel: Path) -> str:
