@@ -18,6 +18,7 @@ from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 from urllib.parse import urlsplit
 
+from recollect import __version__
 from recollect.errors import Conflict, StoreReplaced
 from recollect.message import Damaged
 from recollect.secret import scheme_of
@@ -124,11 +125,11 @@ class Observer:
         self._common: dict[str, AttributeValue] = {} if system is None else {"db.system.name": system}
         self._server = _server_of(url)
         self._store: dict[str, AttributeValue] = {}
-        self._tracer = trace.get_tracer_provider().get_tracer(SCOPE)
+        self._tracer = trace.get_tracer_provider().get_tracer(SCOPE, __version__)
         in_process = system == "sqlite" or system is None
         self._kind = trace.SpanKind.INTERNAL if in_process else trace.SpanKind.CLIENT
         self._error = trace.Status(trace.StatusCode.ERROR)
-        meter = metrics.get_meter_provider().get_meter(SCOPE)
+        meter = metrics.get_meter_provider().get_meter(SCOPE, __version__)
         self._duration = meter.create_histogram("gen_ai.client.operation.duration", "s", "Time of a call.")
         self._acknowledged = meter.create_counter(
             "recollect.acknowledged", "{record}", "Records that were acknowledged, by what they survive."
@@ -307,7 +308,7 @@ class WatchTelemetry:
             return
         from opentelemetry import metrics
 
-        meter = metrics.get_meter_provider().get_meter(SCOPE)
+        meter = metrics.get_meter_provider().get_meter(SCOPE, __version__)
         self._alarms = meter.create_counter("recollect.watch.alarms", "{alarm}", "Alarms, by name.")
         self._up = meter.create_gauge("recollect.watch.up", "", "Whether the engine answered last time.")
         self._lag = meter.create_gauge(

@@ -24,7 +24,7 @@ class Noting:
     def __init__(self) -> None:
         self.names: dict[str, str] = {}
 
-    def get_meter(self, _: str) -> "Noting":
+    def get_meter(self, *_: str) -> "Noting":
         return self
 
     def create_histogram(self, *described: str) -> None:

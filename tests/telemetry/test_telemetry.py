@@ -16,7 +16,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from recollect import Conflict, OutcomeUnknown, StoreReplaced, open_store
+from recollect import Conflict, OutcomeUnknown, StoreReplaced, __version__, open_store
 from recollect.chat.service import ChatService
 from recollect.chat.settings import ChatSettings
 from recollect.message import Damaged
@@ -109,6 +109,8 @@ async def test_a_store_tells_what_it_did(memory: Memory, collected: Collected) -
     assert sum(point.count for point in collected.metric("gen_ai.client.operation.duration")) == len(names)
     everything = f"{collected.spans()}{collected.reader.get_metrics_data()}"
     assert "secret one" not in everything
+    scopes = {span.instrumentation_scope for span in collected.spans_out.get_finished_spans()}
+    assert {(scope.name, scope.version) for scope in scopes if scope} == {("recollect", __version__)}
 
 
 async def test_writes_that_go_together(memory: Memory, collected: Collected) -> None:
