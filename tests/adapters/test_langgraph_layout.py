@@ -255,10 +255,18 @@ def test_what_the_first_edition_wrote_is_read_and_continued(place: Place, tmp_pa
 # ---- damaged
 
 
-def test_a_damaged_row_of_values_is_told(tmp_path: Path, thread: Any) -> None:
+@pytest.mark.parametrize(
+    ("damage", "says"),
+    [
+        ("inline = CAST(X'C1' || inline AS BLOB)", "values of a checkpoint"),
+        ("refs = CAST(X'C1' || refs AS BLOB)", "references of a checkpoint"),
+        ("homes = X'91C400', refs = X'92C40161C40162'", "refers to 2 values and has 1 places"),
+    ],
+)
+def test_a_damaged_row_is_told(tmp_path: Path, thread: Any, damage: str, says: str) -> None:
     with RecollectSaver(f"sqlite:///{tmp_path}/memory.db") as saver:
         _first(saver, thread)
         with closing(sqlite3.connect(tmp_path / "memory.db")) as file, file:
-            file.execute("UPDATE langgraph_checkpoints SET inline = CAST(X'C1' || inline AS BLOB)")
-        with pytest.raises(Unreadable, match="values of a checkpoint"):
+            file.execute(f"UPDATE langgraph_checkpoints SET {damage}")
+        with pytest.raises(Unreadable, match=says):
             saver.get_tuple(thread)

@@ -63,7 +63,10 @@ class Layout(msgspec.Struct, frozen=True):
 
 def layout_of(refs: Sequence[bytes], homes: Sequence[bytes] | None, inline: bytes | None) -> Layout:
     """As the columns of a row have it. Without homes all of them have rows of their own."""
-    return Layout(inline_values(inline), dict(zip(refs, homes or [OWN_ROW] * len(refs), strict=True)))
+    homes = homes or [OWN_ROW] * len(refs)
+    if len(homes) != len(refs):
+        raise Unreadable(f"a checkpoint refers to {len(refs)} values and has {len(homes)} places for them")
+    return Layout(inline_values(inline), dict(zip(refs, homes, strict=True)))
 
 
 def inline_values(raw: bytes | None) -> dict[bytes, bytes]:
