@@ -3,6 +3,7 @@
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -44,6 +45,18 @@ def test_the_first_cells_are_those_that_nothing_happens_to() -> None:
     assert order == ["one-writer", "several-writers", "several-callers"]
     assert {scenario.workload for scenario in bare} >= {"turns", "mixed", "trimmed", "forget"}
     assert {scenario.writers for scenario in bare if scenario.variant == "one-writer"} == {1}
+
+
+def test_where_memory_expires_that_is_the_first_fault() -> None:
+    """A budget that is short leaves out the end."""
+
+    def first_fault(abilities: set[str], **more: Any) -> str:
+        cells = select(VerifyRequest(targets=("redis",), **more), {"redis": ALL["redis"] | abilities})
+        return next(cell.scenario.fault for cell in cells if cell.scenario.fault != "none")
+
+    assert first_fault(set()) == "kill-engine"
+    assert first_fault({"expires"}) == "clock-forward"
+    assert first_fault(set(), retain_s=3600.0) == "clock-forward"
 
 
 def test_changes_are_made_without_faults_and_with_those_that_cut_them_off() -> None:

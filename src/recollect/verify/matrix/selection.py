@@ -188,7 +188,7 @@ def select(request: VerifyRequest, abilities: dict[str, frozenset[str]]) -> list
         for target in request.targets or USUAL
         for cell in _of_target(request, target, abilities.get(target))
     ]
-    cells.sort(key=lambda cell: _rank(cell.scenario))
+    cells.sort(key=lambda cell: _rank(cell.scenario, abilities.get(cell.scenario.target) or frozenset()))
     index, count = request.shard
     return cells[index - 1 :: count]
 
@@ -493,12 +493,14 @@ def _workloads(
     return [*possible[:1], *((name, None) for name in beside if WORKLOADS[name].misfit(abilities) is None)]
 
 
-def _rank(scenario: Scenario) -> tuple[int, int]:
+def _rank(scenario: Scenario, abilities: frozenset[str]) -> tuple[int, int]:
     order = {name: rank for rank, name in enumerate(CORE_FAULTS)}
     policies = CORE_POLICIES.get(scenario.engine_kind, ())
     behind = policies.index(scenario.policy) if scenario.policy in policies else len(policies)
     if scenario.fault == "none":
         return -1, behind
+    if scenario.fault == "clock-forward" and (scenario.retain_s is not None or "expires" in abilities):
+        return 0, behind  # somebody has said how long memory lives: that is not left out for lack of time
     last = len(order) + is_compound(scenario.fault)  # after its parts
     return order.get(scenario.fault, last) + 2 * behind, behind
 

@@ -147,6 +147,7 @@ class Target:
         found += ["annotate"] if self._methods.annotates else []
         found += ["find"] if self._methods.finds else []
         found += ["window"] if self.keeps_last is not None else []
+        found += ["expires"] if self.retention_s is not None else []
         found += [f"{FORM}{self._form}"] if self._form and self.is_open else []
         return found + sorted(f"{CONTENT}{kind}" for kind in self.interface.kinds)
 
