@@ -1,6 +1,7 @@
 """Each kind of damage, planted in a live engine, is told by its name; the same memory without it is not accused."""
 
 import sqlite3
+import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -366,6 +367,26 @@ async def test_sqlite_a_row_of_a_session_that_has_changed_on_the_disk(
                 await store.history("s")
         was = 0 if column == "floor" else None
         memory.sqlite(f"UPDATE recollect_sessions SET {column} = ?, checked = checked - 1 WHERE id = 1", was)
+
+
+async def test_sqlite_a_row_that_somebody_changed_with_sql(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    """It has no checksum any more, like one that an earlier release wrote."""
+    memory = await of_kind("sqlite", engine_of, tmp_path)
+    for column, value, was, name in (
+        ("floor", 5, 0, "half-turn"),
+        ("floor", 6, 0, None),  # as a replacement leaves it
+        ("expires_at", time.time() - 86_400, None, "expiry"),
+        ("expires_at", time.time() + 86_400, None, None),
+    ):
+        memory.sqlite(f"UPDATE recollect_sessions SET {column} = ? WHERE id = 1", value)
+        assert await memory.names() == ([] if name is None else [name]), column
+        memory.sqlite(f"UPDATE recollect_sessions SET {column} = ? WHERE id = 1", was)
+    async with open_store(memory.url, ttl=timedelta(milliseconds=1), refresh="never") as store:
+        await store.append("s", said("over"), turn="turn-3")
+    memory.sqlite("UPDATE recollect_sessions SET checked = NULL")
+    assert await memory.names() == []
 
 
 async def test_sqlite_a_clock_that_was_ahead_when_something_was_written(

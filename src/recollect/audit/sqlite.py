@@ -43,6 +43,7 @@ _WRITTEN = f"""(
     SELECT written FROM recollect_messages
     WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)"""
 _ROWS = "SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place LIMIT ?"
+_TORN = "SELECT first, last FROM recollect_turns WHERE session = ? AND first <= ? AND last > ? LIMIT 1"
 _NEWEST_TURN = "SELECT first, last FROM recollect_turns WHERE session = ? ORDER BY number DESC LIMIT 1"
 _OVER = "SELECT first, last FROM recollect_turns WHERE session = ? AND first <= ? AND last >= ? LIMIT 100"
 _NEXT_SESSION_OF_MESSAGES = """
@@ -208,14 +209,15 @@ class SqliteAudit:
         ahead_s = max((when - now for when in times if isinstance(when, int | float)), default=0.0)
         if ahead_s > CLOCK_SLACK_S:
             claims.append(_ahead(session, ahead_s))
+        by_hand = [] if found.checked is not None else self._by_hand(reader, session, found, times, now)
         if not is_intact(found, ref.key):
             told = "the session's row is not what was written: which messages are its own is not known"
             claims.append(AuditFinding(name="checksum", session=session, sentence=told))
         elif found.expired(now):
             over = "the session is over, and its messages are still in the file"
-            return SessionPiece(
-                0, 0, [], True, claims=(AuditFinding(name="expired", session=session, sentence=over),)
-            )
+            expired = AuditFinding(name="expired", session=session, sentence=over)
+            return SessionPiece(0, 0, [], True, claims=(*by_hand, expired))
+        claims += by_hand
         floor, last = found.floor, found.last
         base = ref.number << 32
         rows = reader.execute(_ROWS, (base + max(floor, after) + 1, base + last, PIECE)).fetchall()
@@ -234,6 +236,30 @@ class SqliteAudit:
         return SessionPiece(
             last, floor, records, len(rows) < PIECE, marked=bool(found.marked), claims=tuple(claims)
         )
+
+    def _by_hand(
+        self, reader: sqlite3.Connection, session: str, found: Session, times: tuple[object, ...], now: float
+    ) -> list[AuditFinding]:
+        """What a row without a checksum says that no store writes: somebody has changed it with SQL."""
+        odd = []
+        torn = reader.execute(_TORN, (found.id, found.floor, found.floor)).fetchone()
+        if torn is not None:
+            told = f"the session begins after message {found.floor}, within the turn of messages {torn[0]} to {torn[1]}"
+            odd.append(
+                AuditFinding(
+                    name="half-turn",
+                    session=session,
+                    sentence=f"{told}: something else has changed that",
+                    first=torn[0],
+                    last=found.floor,
+                )
+            )
+        latest = max((when for when in times if isinstance(when, int | float)), default=now)
+        if found.expires_at is not None and found.expires_at + CLOCK_SLACK_S < latest <= now + CLOCK_SLACK_S:
+            over_s = latest - found.expires_at
+            told = f"it expired {over_s:,.0f} s before its last change: something else has set that time"
+            odd.append(AuditFinding(name="expiry", session=session, sentence=told))
+        return odd
 
     async def _read(self, ask: Callable[[sqlite3.Connection], Read], *, aside: bool = False) -> Read:
         """The answer, from one snapshot; asked again with an ordinary connection if the file turns out to be in use."""
