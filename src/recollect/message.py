@@ -66,6 +66,7 @@ class Message(msgspec.Struct, frozen=True, gc=False, forbid_unknown_fields=True)
     extra: dict[str, Json] = msgspec.field(default_factory=dict, name=_NO_FIELD)
     """Fields written by a newer release: kept as they are, and written back."""
     schema: Annotated[int, msgspec.Meta(ge=SCHEMA, le=SCHEMA)] = msgspec.field(default=SCHEMA, name="v")
+    """The version of the record; a newer release's is kept. The bounds are for decoding (`decode_joined`)."""
 
     @property
     def text(self) -> str:
