@@ -5,7 +5,7 @@ kept in bench/results/losses.json, from which the page is made; rows that were n
 
     python bench/losses.py [--seed 7] [--only Redis]
     python bench/losses.py --page       only the page
-    python bench/losses.py --take FILE  rows from a document that `recollect verify --json` has written
+    python bench/losses.py --take FILE  cells from a document that `recollect verify --json` has written
 """
 
 from __future__ import annotations
@@ -25,7 +25,14 @@ from typing import Any
 
 FAULTS = ("restart", "kill-engine", "slow-fsync", "power-loss")
 _OF_ALL = ("node-kill", "kill-restart", "pause", "isolate-primary", "promoted-behind@", "restart-all")
-OF_CLUSTER = (*_OF_ALL, "failover@", "failover@force", "failover@takeover", "reshard@")
+OF_CLUSTER = (
+    *_OF_ALL,
+    "promoted-behind@one-behind",
+    "failover@",
+    "failover@force",
+    "failover@takeover",
+    "reshard@",
+)
 OF_SENTINEL = (*_OF_ALL, "promoted-behind@one-behind", "two-primaries@", "isolate-sentinels")
 OF_STANDBYS = (
     *_OF_ALL,
@@ -37,6 +44,8 @@ OF_STANDBYS = (
 )
 SEEN = frozenset({"non-monotonic-read", "reorder"})
 """A write that the old primary showed and nobody acknowledged: gone with it, or written again by whoever retried."""
+OUTDATED = frozenset({"stale-read", "own-write-missing"})
+"""What was acknowledged is there; the old primary, which was asked for it, did not have it."""
 RESULTS = Path(__file__).parent / "results" / "losses.json"
 PAGE = Path(__file__).parent.parent / "docs" / "losses.md"
 BUDGET = "10m"
@@ -174,14 +183,27 @@ def told(cell: dict[str, Any] | None) -> str:
     names = ", ".join(anomaly["name"] for anomaly in cell["anomalies"])
     if "refuses-to-start" in names:
         return names
-    if cell["status"] == "documented-loss" and not {one["name"] for one in cell["anomalies"]} - SEEN:
-        each = ", ".join(f"{one['count']} × {one['name']}" for one in cell["anomalies"])
-        return f"0 of {cell['acked']}; seen for a while, and never acknowledged: {each}"
+    if (
+        cell["status"] == "documented-loss"
+        and not {one["name"] for one in cell["anomalies"]} - SEEN - OUTDATED
+    ):
+        parts = [f"0 of {cell['acked']}"]
+        for why, names_meant in (
+            ("seen for a while, and never acknowledged", SEEN),
+            ("read from the old primary, which did not have it", OUTDATED),
+        ):
+            each = [one for one in cell["anomalies"] if one["name"] in names_meant]
+            parts += [f"{why}: {_counts(each)}"] if each else []
+        return "; ".join(parts)
     window_s = cell["loss_window_s"] or cell.get("loss_after_s")
     window = f", {window_s:.1f} s" if window_s and "reset" not in names else ""
     mark = "" if cell["status"] == "documented-loss" else " **violated**"
     affected = cell["lost"] or cell["anomalies"][0]["count"]
     return f"{affected} of {cell['acked']} ({names}{window}){mark}"
+
+
+def _counts(anomalies: list[dict[str, Any]]) -> str:
+    return ", ".join(f"{one['count']} × {one['name']}" for one in anomalies)
 
 
 HEAD = """\
@@ -256,11 +278,19 @@ def kept_row(row: Row, cells: dict[str, dict[str, Any]], seed: int) -> dict[str,
     }
 
 
+def joined(before: dict[str, Any] | None, now: dict[str, Any]) -> dict[str, Any]:
+    """A row of which only some cells were run again."""
+    if before is None:
+        return now
+    recorded = " and ".join(sorted({before["recorded"], now["recorded"]}))
+    return {**now, "recorded": recorded, "cells": before["cells"] | now["cells"]}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--seed", type=int, default=7)
     parser.add_argument("--only", default="", help="the rows whose name begins like this")
-    parser.add_argument("--take", type=Path, metavar="FILE", help="rows of several servers from a document")
+    parser.add_argument("--take", type=Path, metavar="FILE", help="cells of several servers from a document")
     parser.add_argument("--page", action="store_true", help="write docs/losses.md from what was measured")
     arguments = parser.parse_args()
     kept = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
@@ -278,7 +308,8 @@ def main() -> int:
         expected = ("held", "documented-loss") if row.ours else ("held", "documented-loss", "violated")
         bad += sum(cell["status"] not in expected for cell in cells.values())
         print(f"| {row.name} | {' | '.join(told(cell) for cell in cells.values())} |", flush=True)
-        kept[row.name] = kept_row(row, cells, arguments.seed)
+        before = kept.get(row.name) if arguments.take else None
+        kept[row.name] = joined(before, kept_row(row, cells, arguments.seed))
         order = [row.name for row in rows()]
         kept = {name: kept[name] for name in order if name in kept}
         RESULTS.write_text(json.dumps(kept, indent=1, ensure_ascii=False) + "\n")

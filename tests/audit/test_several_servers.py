@@ -278,3 +278,14 @@ async def test_the_primary_that_sentinels_name() -> None:
             hands.lpop(f"{prefix}:{{ss}}:m")
         report = await audit(url, rate=None)
         assert [(one.name, one.shard, one.first) for one in report.findings] == [("half-turn", place, 1)]
+
+
+async def test_a_witness_that_is_ahead_of_a_cluster_is_told(memory: Memory, tmp_path: Path) -> None:
+    """For that, every primary is asked what it is: most of them do not have the slot of a store's identity."""
+    witness = tmp_path / "witness"
+    async with open_store(memory.url, witness=witness) as store:
+        await store.append(memory.own, [said("first")])
+        await store.append(memory.own, [said("second")])
+    memory.home(memory.own).ask("HSET", f"{memory.prefix}:{{s{quote(memory.own)}}}:c", "last", "1")
+    found = await audit(memory.url, witness=witness)
+    assert "replaced" in [finding.name for finding in found.findings]

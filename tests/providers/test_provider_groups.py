@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ import pytest
 from recollect.message import Message
 from recollect.secret import SecretUrl
 from recollect.verify import builtin, engines
+from recollect.verify.host.waiting import wait_until
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, engine_of, select
 from recollect.verify.providers import url as addresses
 from recollect.verify.providers.server_address import (
@@ -18,8 +20,14 @@ from recollect.verify.providers.server_address import (
     named_primary,
     nodes_of,
     places_of,
+    redis_address,
     sentinels_of,
 )
+from recollect.verify.wire import resp
+from recollect.verify.wire.tls import TlsOptions
+from tests.certificates import certified as certified
+from tests.certificates import served
+from tests.stores.redis_places import free_port
 
 SESSIONS = 30
 """So many that every primary of a cluster gets some."""
@@ -134,6 +142,52 @@ def test_sentinels_are_asked_who_the_primary_is() -> None:
         engine.close()
 
 
+def test_a_cluster_with_tls_is_reached_with_the_certificates_of_its_address(
+    tmp_path: Path, certified: tuple[Path, Path]
+) -> None:
+    config = tmp_path / "tls.conf"
+    config.write_text(served(*certified))
+    engine: Any = engines.create("redis-cluster@7", config=config)
+    try:
+        login = engine.start().url.removeprefix("redis+cluster://").rpartition("@")[0]
+        ports = {node: free_port() for node in engine.servers}
+        for node, port in ports.items():
+            for name, value in (
+                ("tls-port", port),
+                ("tls-cluster", "yes"),
+                ("tls-replication", "yes"),
+                ("cluster-announce-tls-port", port),
+            ):
+                node.ask("CONFIG", "SET", name, str(value))
+        url = f"rediss+cluster://{login}@127.0.0.1:{ports[engine.servers[0]]}"
+        attached = engines.attach(f"{url}?ssl_ca_certs={certified[1]}")
+        wait_until(
+            lambda: set(_ports(attached)) == set(ports.values()), 60, "the nodes did not hear of all ports"
+        )
+        endpoint = attached.start()
+        write("redis", endpoint, SESSIONS)
+        assert all(primary.ask("DBSIZE") for primary in engine.primaries())
+        for node in endpoint.nodes:
+            with resp.Connection(redis_address(node)) as connection:
+                assert connection.ask("PING") == "PONG"
+        attached.stop()
+        assert keys_of(engine) == []
+        with pytest.raises(engines.StartFailed, match="certificate verify failed"):
+            engines.attach(url).start()
+    finally:
+        engine.close()
+
+
+def _ports(attached: Any) -> list[int]:
+    """As the nodes tell those who come with TLS; those of a node that does not answer yet are missing."""
+    try:
+        return [int(node.partition("?")[0].rpartition(":")[2]) for node in attached.start().nodes]
+    except engines.EngineError:
+        return []
+    finally:
+        attached.stop()
+
+
 def test_a_database_is_made_on_the_primary_and_dropped_on_its_successor() -> None:
     engine: Any = engines.create("postgres-ha", "asynchronous")
     try:
@@ -163,8 +217,8 @@ def test_addresses_of_several_servers() -> None:
     assert {node.password for node in nodes_of(CLUSTER)} == {"p@ss"}
     sentinels = sentinels_of(SENTINEL)
     assert [(one.host, one.port, one.password, one.tls) for one in sentinels] == [
-        ("s1", 26379, None, True),
-        ("s2", 26380, None, True),
+        ("s1", 26379, None, TlsOptions()),
+        ("s2", 26380, None, TlsOptions()),
     ]
     assert [(host.host, host.port, host.database, host.password) for host in hosts_of(STANDBYS)] == [
         ("a", 5432, "chats", "p@ss"),

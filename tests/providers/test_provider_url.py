@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
@@ -12,6 +13,7 @@ from recollect.verify import engines
 from recollect.verify.providers.server_address import postgres_address, redis_address
 from recollect.verify.providers.url import engine_of, without_credentials
 from recollect.verify.wire import resp
+from recollect.verify.wire.tls import TlsOptions
 
 MANY = 1_300
 
@@ -137,7 +139,14 @@ def test_addresses() -> None:
     assert engine_of("postgresql+asyncpg://x") == "postgres"
     address = redis_address("rediss://me:p%40ss@h:7000/3")
     assert (address.host, address.port, address.username, address.password) == ("h", 7000, "me", "p@ss")
-    assert (address.database, address.tls) == (3, True)
+    assert (address.database, address.tls) == (3, TlsOptions())
+    assert redis_address("redis://h:7000/3?ssl_ca_certs=x").tls is None
+    options = "ssl_ca_certs=a.pem&ssl_certfile=c.pem&ssl_keyfile=k.pem&ssl_password=word"
+    chosen = redis_address(f"rediss://h?{options}&ssl_check_hostname=no").tls
+    assert chosen == TlsOptions("a.pem", None, "c.pem", "k.pem", "word", check_hostname=False)
+    assert "word" not in repr(chosen)
+    unchecked = TlsOptions(cert_reqs="none").context()
+    assert (unchecked.verify_mode, unchecked.check_hostname) == (ssl.CERT_NONE, False)
     over_socket = postgres_address("postgresql://app@/chats?host=/run/pg&port=5433")
     assert (str(over_socket.socket_folder), over_socket.port, over_socket.user) == ("/run/pg", 5433, "app")
     assert without_credentials("redis://u:p@h:1/0?password=x") == "redis://h:1/0"

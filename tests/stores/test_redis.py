@@ -1,9 +1,7 @@
 """What only the Redis store has: its keys, its round trips, its pool, its driver without retries."""
 
 import asyncio
-import shutil
 import ssl
-import subprocess
 import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
@@ -22,6 +20,8 @@ from recollect.stores.redis import address as redis_address
 from recollect.stores.redis.address import parse_address
 from recollect.stores.redis.wire import Replies, Reply, ReplyError, pack
 from recollect.verify.engines import Engine, Pausable
+from tests.certificates import certified as certified
+from tests.certificates import served
 from tests.contract.reading import texts
 from tests.stores.redis_places import BUILDS, address, free_port, hands_on, new_prefix, started
 
@@ -156,27 +156,11 @@ async def test_a_read_url_is_refused(engine: Engine) -> None:
         await open_store(address(engine), read_url="redis://replica/0")
 
 
-@pytest.fixture
-def certified(tmp_path: Path) -> tuple[Path, Path]:
-    """A key, and its certificate."""
-    openssl = shutil.which("openssl")
-    if openssl is None:
-        pytest.skip("openssl is not installed, so there is no certificate to serve")
-    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
-    made = [openssl, "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-subj", "/CN=localhost"]
-    made += ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
-    subprocess.run(made, check=True, capture_output=True)
-    return key, certificate
-
-
 async def test_tls(tmp_path: Path, certified: tuple[Path, Path]) -> None:
-    key, certificate = certified
+    certificate = certified[1]
     port = free_port()
     config = tmp_path / "tls.conf"
-    config.write_text(
-        f"tls-cert-file {certificate}\ntls-key-file {key}\n"
-        f"tls-ca-cert-file {certificate}\ntls-auth-clients no\n"
-    )
+    config.write_text(served(*certified))
     with started("redis@7", "custom", config) as engine, hands_on(engine) as hands:
         hands.config_set(
             "tls-port", port

@@ -6,11 +6,21 @@ from contextlib import suppress
 
 import pytest
 
-from recollect import CannotOpen, CredentialsRefused, Message, NotWritten, OutcomeUnknown, Store, open_store
+from recollect import (
+    CannotOpen,
+    CredentialsRefused,
+    Message,
+    NotWritten,
+    OutcomeUnknown,
+    Refused,
+    Store,
+    open_store,
+)
 from recollect.audit.auditing import audit
 from recollect.doctor import examine
 from recollect.doctor.diagnosis import LoginRefused
 from recollect.stores.redis import sentinel
+from recollect.stores.redis.address import parse_address
 from recollect.verify import engines
 from recollect.verify.engines.redis_sentinel import RedisSentinelEngine
 from recollect.verify.providers.server_address import named_primary
@@ -111,6 +121,31 @@ async def test_sentinels_with_a_password_get_the_servers(group: RedisSentinelEng
     finally:
         for one in group.sentinels:
             one.ask("ACL", "SETUSER", "default", "on")
+
+
+async def test_sentinels_may_have_a_password_of_their_own(group: RedisSentinelEngine) -> None:
+    """Never shown, and not given to those that ask for none."""
+    url = f"{group.endpoint.url}/7?prefix={new_prefix()}&sentinel_password=their+word"
+    for locked in (True, False):
+        for one in group.sentinels:
+            one.ask("ACL", "SETUSER", "default", *(["resetpass", ">their word"] if locked else ["nopass"]))
+        async with open_store(url) as store:
+            await store.append("s", [Message("user", "hello")])
+        assert (await audit(url)).sessions == 1
+        assert (await examine(url)).settings["sentinels-that-answer"] == "3"
+        attached = engines.attach(url)
+        endpoint = await asyncio.to_thread(attached.start)
+        assert all("their%20word@" in node for node in endpoint.nodes)
+        assert "their" not in repr(endpoint)
+        await asyncio.to_thread(attached.stop)
+        if locked:
+            with pytest.raises(CredentialsRefused, match=r"password than the servers: \?sentinel_password="):
+                await open_store(url.replace("their+word", "another-word"), timeout_s=1000)
+    assert "their" not in repr(parse_address(url))
+    with pytest.raises(Refused, match="give sentinel_password too"):
+        parse_address("redis+sentinel://a/memory?sentinel_username=me")
+    with pytest.raises(Refused, match="sentinel_password: not an option"):
+        parse_address("redis+cluster://a?sentinel_password=x")
 
 
 async def test_an_old_primary_that_comes_back_is_not_written_to(

@@ -112,7 +112,7 @@ async def test_a_failover_of_postgres_with_lag(own: Any, tmp_path: Path) -> None
         url = own.endpoint.url.replace(f":{own.endpoint.port}", f":{port}")
         async with beside(url, tmp_path / "memory.db") as watched:
             started = (await (await watched.canary._source(replica.endpoint.url)).facts()).started_at
-            while watched.memory.heard_at < started + 3:
+            while watched.memory.heard_at() < started + 3:
                 await watched.heard()
             replica.pause_replay()
             await watched.heard(5)

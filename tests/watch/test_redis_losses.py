@@ -229,7 +229,7 @@ async def test_a_failover_with_and_without_lag_and_a_stale_replica(tmp_path: Pat
             canary = {"replica": replica.endpoint.url, "stale_s": 600.0}
             async with beside(url, tmp_path / "memory.db", canary=canary) as watched:
                 while (
-                    watched.memory.heard_at < (await facts_of(watched, replica.endpoint.url)).started_at + 3
+                    watched.memory.heard_at() < (await facts_of(watched, replica.endpoint.url)).started_at + 3
                 ):
                     await watched.heard()
                 if lag:

@@ -160,7 +160,18 @@ class RedisAudit:
         return _number(reply) or 0
 
     async def facts(self) -> EngineFacts:
-        identity, reply = await self.ask(pack("GET", self._address.identity_key), pack("INFO"))
+        identity, info = await self.ask(pack("GET", self._address.identity_key), pack("INFO"))
+        return self._facts(identity, info)
+
+    async def process_facts(self, key: bytes | None = None) -> EngineFacts:
+        """Without the identity, which one node of a cluster may not have. Raises `Elsewhere` if it does not have the
+        session of this key."""
+        named = () if key is None else (pack("EXISTS", self._address.session_keys(key)[0]),)
+        *_, info = await self.ask(*named, pack("INFO"))
+        return self._facts(None, info)
+
+    @staticmethod
+    def _facts(identity: Reply, reply: Reply) -> EngineFacts:
         lines = reply.decode("utf-8", "replace").splitlines() if isinstance(reply, bytes) else []
         info = dict(line.split(":", 1) for line in lines if ":" in line)
 

@@ -16,6 +16,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import TypeVar
 
+import msgspec
+
 from recollect.audit.finding import AuditFinding
 from recollect.audit.redis import Elsewhere, RedisAudit
 from recollect.audit.session_reading import SessionPiece
@@ -97,7 +99,7 @@ class ClusterAudit:
 
     async def facts(self) -> EngineFacts:
         """Of all primaries together."""
-        each = [await (await self._server(node)).facts() for node in self._topology.primaries]
+        each = [await (await self._server(node)).process_facts() for node in self._topology.primaries]
         return EngineFacts(
             self.identity,
             " ".join(one.run for one in each),
@@ -105,6 +107,36 @@ class ClusterAudit:
             evicted=sum(one.evicted for one in each),
             role="master",
         )
+
+    async def facts_of(self, key: bytes) -> EngineFacts:
+        """Of the server that has this session, and the identity that the marker beside it holds."""
+        slot = self._slot(key)
+        asked: list[str | None] = []
+
+        async def look(server: RedisAudit) -> EngineFacts:
+            facts = await server.process_facts(key)
+            asked.append(server.shard)
+            return facts
+
+        facts = await self._at(slot, look)
+        if asked != [_name(self._topology.owners[slot])]:
+            await self._learn()
+        index = self._marker_beside(slot)
+        get = pack("GET", markers.name_of(self._address.prefix, index))
+        [marker] = await self._at(markers.slots()[index], lambda server: server.ask(get))
+        return msgspec.structs.replace(facts, identity=markers.identity_in(marker))
+
+    def _marker_beside(self, slot: int) -> int:
+        """The nearest one that the same server has; if it has none, the nearest."""
+        owners, places = self._topology.owners, markers.slots()
+        return min(
+            range(markers.MARKERS),
+            key=lambda index: (owners[places[index]] != owners[slot], abs(places[index] - slot)),
+        )
+
+    def owner_of(self, key: bytes) -> Node | None:
+        """Who has this session, as far as is known."""
+        return self._topology.owners[self._slot(key)]
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
         """Shards that lost their markers, and slots that changed hands."""

@@ -42,6 +42,10 @@ class SentinelAudit(RedisAudit):
         await super().close()
         await self._sentinels.close()
 
+    async def moved(self) -> bool:
+        """Whether the sentinels name another server by now."""
+        return await self._sentinels.primary() != self._primary
+
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
         now = await self._sentinels.primary()
         facts = await self.facts()

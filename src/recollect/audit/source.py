@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -96,6 +96,28 @@ class AuditSource(Protocol):
         ...
 
     async def close(self) -> None: ...
+
+
+@runtime_checkable
+class Spread(Protocol):
+    """A source whose sessions are on several servers."""
+
+    def owner_of(self, key: bytes) -> tuple[str, int] | None:
+        """Who has this session, as far as is known."""
+        ...
+
+    async def facts_of(self, key: bytes) -> EngineFacts:
+        """Of the server that has this session."""
+        ...
+
+
+@runtime_checkable
+class Movable(Protocol):
+    """A source that stays with the server on which it was opened."""
+
+    async def moved(self) -> bool:
+        """Whether another one serves by now."""
+        ...
 
 
 def name_of(key: object) -> str:

@@ -105,9 +105,10 @@ def watch(
     Exit codes: 0 nothing was lost, 1 an alarm with --once or --rounds, 2 usage, 3 the engine could not be reached.
     """
     try:
-        _check_watchable(url)
+        check_auditable(url)
         if replica is not None:
-            _check_watchable(replica)
+            check_one_server(replica)
+            check_auditable(replica)
         address = _host_and_port(prometheus) if prometheus else None
         words = _words(command)
         memory = memory or Path(f"recollect-watch-{address_of_file(shown(url))}.db")
@@ -175,16 +176,6 @@ async def _clean(canary: Canary) -> int:
 def _say(event: dict[str, object]) -> None:
     sys.stdout.write(printable(json.dumps(event, ensure_ascii=True)) + "\n")
     sys.stdout.flush()
-
-
-def _check_watchable(url: str) -> None:
-    """Refuses an address that cannot be watched, which would otherwise look like a silent engine."""
-    if scheme_of(url).endswith("+cluster"):
-        raise Refused(
-            f"{shown(url)}: a cluster cannot be watched; run `recollect audit` on it from time to time"
-        )
-    check_one_server(url)
-    check_auditable(url)
 
 
 def _words(command: str) -> list[str]:

@@ -19,7 +19,7 @@ from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.guarantees import promise
 from recollect.stores.redis.address import Address, parse_address
 from recollect.stores.redis.sentinel import LOGIN_WANTED
-from recollect.stores.redis.slots import SLOTS, Node, Topology, read_view
+from recollect.stores.redis.slots import SLOTS, Node, Topology, View, read_view
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 WITHOUT_AOF = ("none", "rdb")
@@ -66,7 +66,7 @@ def diagnose(group: ExaminedGroup) -> Diagnosis:
         engine=group.engine,
         version=next(iter(group.primaries.values())).version,
         policy=policies.pop() if len(policies) == 1 else None,
-        settings=group.settings,
+        settings=group.settings | _settings_of_each(group),
         findings=ordered(
             [
                 *_of_each(group),
@@ -84,7 +84,19 @@ def diagnose(group: ExaminedGroup) -> Diagnosis:
 # What the servers say -----------------------------------------------------------------------------
 
 
-async def _cluster(address: Address, timeout_s: float) -> ExaminedGroup:
+async def replicas_of(url: str, timeout_s: float) -> dict[Node, Node]:
+    """Each replica that is up, and its primary."""
+    address = parse_address(url)
+    if address.kind == "cluster":
+        view, up, _ = await _seen(address, timeout_s)
+        return _followed(view, up)
+    told, _, _ = await _told(address, timeout_s)
+    primary, copies = _named(told)
+    return dict.fromkeys(copies, primary)
+
+
+async def _seen(address: Address, timeout_s: float) -> tuple[View, list[list[str]], Node]:
+    """The cluster as one node sees it, the lines of those that are up, and which node that was."""
     reply, asked = await _first(address, address.nodes, pack("CLUSTER", "NODES"), timeout_s)
     view = read_view(reply, asked, by_hostname=address.has_tls)
     if view is None:
@@ -92,11 +104,20 @@ async def _cluster(address: Address, timeout_s: float) -> ExaminedGroup:
     assert isinstance(reply, bytes)
     lines = [line.split() for line in reply.decode("utf-8", "replace").splitlines()]
     up = [words for words in lines if len(words) > 7 and "fail" not in words[2] and words[0] in view.names]
+    return view, up, asked
+
+
+def _followed(view: View, up: list[list[str]]) -> dict[Node, Node]:
+    return {view.names[words[0]]: view.names[words[3]] for words in up if words[3] in view.names}
+
+
+async def _cluster(address: Address, timeout_s: float) -> ExaminedGroup:
+    view, up, asked = await _seen(address, timeout_s)
     owners = Topology([view]).owners
     alive = {view.names[words[0]] for words in up}
     primaries = [node for node in dict.fromkeys(owners) if node is not None and node in alive]
-    copied = [view.names[words[3]] for words in up if words[3] in view.names]
-    replicas = [view.names[words[0]] for words in up if words[3] in view.names]
+    followed = _followed(view, up)
+    replicas, copied = list(followed), list(followed.values())
     answers, silent = await _answers(address, [*primaries, *replicas], timeout_s)
     timeout = await _setting(address.at(asked), "cluster-node-timeout", timeout_s)
     return ExaminedGroup(
@@ -115,7 +136,8 @@ async def _cluster(address: Address, timeout_s: float) -> ExaminedGroup:
     )
 
 
-async def _sentinels(address: Address, timeout_s: float) -> ExaminedGroup:
+async def _told(address: Address, timeout_s: float) -> tuple[list[Reply], int, list[str]]:
+    """What the first sentinel that answers says of primary and replicas, how many answer, and why the others do not."""
     question = pack("SENTINEL", "MASTER", address.service) + pack("SENTINEL", "REPLICAS", address.service)
     told: list[Reply] = []
     count, errors = 0, []
@@ -132,10 +154,21 @@ async def _sentinels(address: Address, timeout_s: float) -> ExaminedGroup:
         told, count = told or replies, count + 1
     if not told:
         raise EngineUnavailable(f"{address.shown}: no sentinel answers ({'; '.join(errors)})")
+    return told, count, errors
+
+
+def _named(told: list[Reply]) -> tuple[Node, list[Node]]:
+    """The primary, and the replicas that are up."""
     master = _fields(told[0])
     replicas = [_fields(one) for one in (told[1] if isinstance(told[1], list) else [])]
     up = [(one["ip"], int(one["port"])) for one in replicas if one.get("flags") == "slave"]
-    primary = (master["ip"], int(master["port"]))
+    return (master["ip"], int(master["port"])), up
+
+
+async def _sentinels(address: Address, timeout_s: float) -> ExaminedGroup:
+    told, count, errors = await _told(address, timeout_s)
+    master = _fields(told[0])
+    primary, up = _named(told)
     answers, silent = await _answers(address, [primary, *up], timeout_s)
     return ExaminedGroup(
         address.shown,
@@ -155,11 +188,11 @@ async def _sentinels(address: Address, timeout_s: float) -> ExaminedGroup:
 
 
 async def _asked_sentinel(address: Address, sentinel: Node, question: bytes, timeout_s: float) -> list[Reply]:
-    """A sentinel that has a password gets the servers', as the store gives it."""
+    """Logs in only where a sentinel asks for it, as the store does."""
     place = address.sentinel(sentinel)
     replies = await redis.asked(place, question, 2, timeout_s)
-    if address.login and isinstance(replies[0], ReplyError) and replies[0].code == "NOAUTH":
-        accepted, *replies = await redis.asked(place, pack(*address.login) + question, 3, timeout_s)
+    if address.sentinel_login and isinstance(replies[0], ReplyError) and replies[0].code == "NOAUTH":
+        accepted, *replies = await redis.asked(place, pack(*address.sentinel_login) + question, 3, timeout_s)
         if isinstance(accepted, ReplyError):
             return [accepted]
     return replies
@@ -212,6 +245,15 @@ def _said(reply: Reply) -> str:
 
 
 # What follows -------------------------------------------------------------------------------------
+
+
+def _settings_of_each(group: ExaminedGroup) -> dict[str, str]:
+    """By server and name: `127.0.0.1:7000 appendonly`."""
+    return {
+        f"{_shown([node])} {name}": value
+        for node, answers in {**group.primaries, **group.replicas}.items()
+        for name, value in redis.diagnose(answers).settings.items()
+    }
 
 
 def _of_each(group: ExaminedGroup) -> Iterable[Symptom]:

@@ -43,6 +43,8 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     """Messages of the canary that are gone."""
     span_s: float = 0.0
     """From the first to the last of them."""
+    server: str = ""
+    """Which of several it happened on."""
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,9 @@ It lives in the same store as the memory it watches, in two sessions of its own,
 happens to the canary. One session is written to until it has `MESSAGES_MAX` messages; then the other is forgotten and
 takes over. Both have a time to live: an abandoned canary leaves nothing behind.
 
+In a cluster there are two such sessions for each part of the slots (`parts`), and a loss is told of the server that has
+them. The replicas of a cluster or of a primary behind sentinels are read as well.
+
 It reads without the store, read-only, as an audit does: a store opened on an empty engine would create a new identity
 there. A loss is raised only if a second look, a moment later, sees the same.
 """
@@ -15,36 +18,48 @@ import time
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from urllib.parse import urlsplit
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from recollect.audit.auditing import opened
 from recollect.audit.session_reading import SessionPiece, SessionReading
-from recollect.audit.source import AuditSource, EngineFacts, SessionRef
+from recollect.audit.source import AuditSource, EngineFacts, Movable, SessionRef, Spread
 from recollect.doctor import Diagnosis, examine
+from recollect.doctor.examination import is_several_servers
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError
 from recollect.message import Damaged, Message, decode
 from recollect.opening import open_store
 from recollect.printable import counted
-from recollect.secret import scheme_of
+from recollect.secret import scheme_of, split_address
 from recollect.store import Receipt, Store
 from recollect.tombstone import run_first
 from recollect.watch.alarm import Alarm, CanaryLoss, named
 from recollect.watch.memory import CanaryMemory, CanaryMessage
+from recollect.watch.parts import CanaryPart, parts_of
+
+if TYPE_CHECKING:
+    from recollect.watch.copies import GroupCopies
 
 MESSAGES_MAX = 60
 TTL = timedelta(days=7)
 CONFIRM_S = 0.2
-PREFIX = "recollect-watch"
-VOLATILE = frozenset({"role", "connected_slaves", "aof_rewrite_in_progress", "wal_bytes", "journal_file"})
+VOLATILE = frozenset(
+    {"role", "connected_slaves", "aof_rewrite_in_progress", "wal_bytes", "journal_file"}
+    | {"primaries", "replicas", "sentinels", "sentinels-that-answer"}
+)
 """Values the doctor reads that are not settings, and change from moment to moment."""
 
 
+@dataclass(frozen=True)
 class CanaryView:
-    """What the engine shows of the canary's sessions."""
+    """What the engine shows of a part's sessions."""
 
-    def __init__(self, facts: EngineFacts, pieces: dict[str, SessionPiece | None]) -> None:
-        self.facts = facts
-        self.pieces = pieces
+    part: CanaryPart
+    server: str
+    """Which of several has them."""
+    facts: EngineFacts
+    pieces: dict[str, SessionPiece | None]
 
 
 @dataclass(frozen=True)
@@ -62,14 +77,24 @@ class Canary:
     ) -> None:
         self._url, self.replica, self._timeout_s, self.stale_s = url, replica, timeout_s, stale_s
         self.memory = memory
-        self.sessions = [f"{PREFIX}/{memory.canary}/{number}" for number in (0, 1)]
+        self.parts = parts_of(url, memory.canary)
         self._store: Store | None = None
         self._sources: dict[str, AuditSource] = {}
+        self._copies: GroupCopies | None = None
         self.replica_lag_s = 0.0
         """How long the replica has lacked what was acknowledged."""
 
+    @property
+    def sessions(self) -> list[str]:
+        return [session for part in self.parts for session in part.sessions]
+
     async def close(self) -> None:
         await self._let_go()
+        if self._copies is not None:
+            await self._copies.close()
+        await self._close_store()
+
+    async def _close_store(self) -> None:
         if self._store is not None:
             with suppress(RecollectError):
                 await self._store.close()
@@ -85,37 +110,48 @@ class Canary:
     # ---- saying
 
     async def speak(self, limit_s: float | None = None) -> CanaryAppend:
-        """Writes one message, and waits for its acknowledgement, but no longer than `limit_s`.
+        """Writes one message to each part, and waits for the acknowledgements, but no longer than `limit_s`.
 
-        Opening the store is not part of the time, unless it fails.
+        Opening the store is not part of the time, unless it fails. Of several parts, the slowest counts.
         """
         began = time.monotonic()
         try:
             store = await self._opened()
-            session = await self._session_to_write(store)
-            message = Message("user", f"canary {self.memory.canary}")
+            sessions = [await self._session_to_write(store, part) for part in self.parts]
             began = time.monotonic()
             async with asyncio.timeout(limit_s):
-                receipt = await store.append(session, [message], turn=message.id)
+                said = await asyncio.gather(
+                    *(self._say(store, session) for session in sessions), return_exceptions=True
+                )
         except TimeoutError:
             return CanaryAppend(time.monotonic() - began)
         except RecollectError as error:
-            took_s = time.monotonic() - began
-            await self.close()  # to be opened again: what this store knew may no longer be true
-            return CanaryAppend(took_s, failure=error)
+            said = [error]
         took_s = time.monotonic() - began
-        self.memory.note_said(CanaryMessage(session, receipt.last, message.id, time.time()))
-        return CanaryAppend(took_s, receipt)
+        failures = [one for one in said if isinstance(one, BaseException)]
+        for failure in failures:
+            if not isinstance(failure, RecollectError):
+                raise failure
+            if len(failures) == len(said):
+                await self._close_store()  # to be opened again: what it knew may no longer be true
+            return CanaryAppend(took_s, failure=failure)
+        return CanaryAppend(took_s, next(one for one in said if isinstance(one, Receipt)))
 
-    async def _session_to_write(self, store: Store) -> str:
+    async def _say(self, store: Store, session: str) -> Receipt:
+        message = Message("user", f"canary {self.memory.canary}")
+        receipt = await store.append(session, [message], turn=message.id)
+        self.memory.note_said(CanaryMessage(session, receipt.last, message.id, time.time()))
+        return receipt
+
+    async def _session_to_write(self, store: Store, part: CanaryPart) -> str:
         """The current session; when it is full the other one, emptied."""
-        number = self.memory.current
-        if len(self.memory.said_in(self.sessions[number])) >= MESSAGES_MAX:
+        number = self.memory.current(part.name)
+        if len(self.memory.said_in(part.sessions[number])) >= MESSAGES_MAX:
             number = 1 - number
-            self.memory.forget(self.sessions[number])
-            await store.forget(self.sessions[number])
-            self.memory.set("current", str(number))
-        return self.sessions[number]
+            self.memory.forget(part.sessions[number])
+            await store.forget(part.sessions[number])
+            self.memory.set_current(part.name, number)
+        return part.sessions[number]
 
     async def _opened(self) -> Store:
         if self._store is None:
@@ -125,45 +161,73 @@ class Canary:
     # ---- looking
 
     async def look(self) -> list[Alarm]:
-        """What is wrong; messages that are reported lost are then forgotten."""
-        first = await self._see()
-        if not self._judged(first, forget=False):
-            self._heard(first)
-            return []
-        await asyncio.sleep(CONFIRM_S)
-        second = await self._see()
-        alarms = self._judged(second, forget=True)
-        self._heard(second)
-        return alarms
+        """What is wrong; messages that are reported lost are then forgotten. A part that cannot be read does not keep
+        the others from being looked at; its error is raised if nothing else is wrong."""
+        alarms: list[Alarm] = []
+        failed: dict[str, RecollectError] = {}
+        doubtful: list[CanaryPart] = []
+        for part in self.parts:
+            seen = await self._seen_or_failed(part, failed)
+            if seen is not None and self._judged(seen, forget=False):
+                doubtful.append(part)
+            elif seen is not None:
+                self._heard(seen)
+        if doubtful:
+            await asyncio.sleep(CONFIRM_S)
+        for part in doubtful:
+            seen = await self._seen_or_failed(part, failed)
+            if seen is not None:
+                alarms += self._judged(seen, forget=True)
+                self._heard(seen)
+        if failed and not alarms:
+            raise next(iter(failed.values()))
+        return _joined(alarms)
+
+    async def _seen_or_failed(self, part: CanaryPart, failed: dict[str, RecollectError]) -> CanaryView | None:
+        """Each server is waited for once."""
+        source = self._sources.get(self._url)
+        if source is not None and _server_of(source, part) in failed:
+            return None
+        server = "" if source is None else _server_of(source, part)
+        try:
+            return await self._see(part)
+        except RecollectError as error:
+            failed[server] = error
+            return None
 
     def _heard(self, seen: CanaryView) -> None:
-        self.memory.facts = seen.facts
-        self.memory.set("heard_at", str(time.time()))
+        self.memory.note_heard(seen.part.name, seen.facts, time.time())
 
-    async def _see(self) -> CanaryView:
+    async def _see(self, part: CanaryPart) -> CanaryView:
         """Keeps one connection, but opens a file each time: otherwise a swapped one would not be noticed."""
-        if scheme_of(self._url) == "sqlite":
-            await self._let_go()
         source: AuditSource
         try:
+            if scheme_of(self._url) == "sqlite":
+                await self._let_go()
             source = await self._source(self._url)
+            if isinstance(source, Movable) and await source.moved():
+                await self._let_go()
+                source = await self._source(self._url)
         except EngineUnavailable:
             raise
         except CannotOpen:  # an engine without a store, or no file
-            return CanaryView(EngineFacts(None, "", 0.0), dict.fromkeys(self.sessions))
+            return CanaryView(part, "", EngineFacts(None, "", 0.0), dict.fromkeys(part.sessions))
         try:
-            facts = await source.facts()
+            facts = await _facts_of(source, part)
+            server = _server_of(source, part)
             if facts.identity is None:
-                return CanaryView(facts, dict.fromkeys(self.sessions))
-            return CanaryView(facts, {session: await _piece(source, session) for session in self.sessions})
+                return CanaryView(part, server, facts, dict.fromkeys(part.sessions))
+            pieces = {session: await _piece(source, session) for session in part.sessions}
+            return CanaryView(part, server, facts, pieces)
         except RecollectError:
-            await self._let_go()
+            if not part.name:  # a cluster's other servers go on
+                await self._let_go()
             raise
 
     def _judged(self, seen: CanaryView, *, forget: bool) -> list[Alarm]:
-        before = self.memory.facts or seen.facts
+        before = self.memory.facts(seen.part.name) or seen.facts
         alarms: list[Alarm] = []
-        for session, piece in seen.pieces.items():
+        for number, (session, piece) in enumerate(seen.pieces.items()):
             said = self.memory.said_in(session)
             if said and time.time() > said[-1].acknowledged_at + TTL.total_seconds():
                 self.memory.forget(session)  # it has expired, as it should
@@ -174,17 +238,22 @@ class Canary:
             damaged = _damaged(piece)
             gone = [one for one in said if one.id not in there and one.sequence not in damaged]
             if gone:
-                alarms.append(self._loss(said, gone, piece, before, seen.facts))
+                alarms.append(self._loss(said, gone, piece, before, seen))
                 if forget:
                     self.memory.forget(session, [one.sequence for one in gone])
             elif piece is not None and (odd := _odd(session, piece, [one.id for one in said], there)):
                 alarms += odd
                 if forget:  # it would be reported for ever: continue in the other session
                     self.memory.forget(session)
-                    self.memory.set("current", str(1 - self.sessions.index(session)))
+                    self.memory.set_current(seen.part.name, 1 - number)
         if not alarms and before.identity is not None and seen.facts.identity != before.identity:
             told = f"it was store {before.identity}, now it is {seen.facts.identity}"
             alarms.append(Alarm(name="replaced", sentence=told))
+        if seen.server:
+            alarms = [
+                msgspec.structs.replace(one, sentence=f"{seen.server}: {one.sentence}", server=seen.server)
+                for one in alarms
+            ]
         return _joined(alarms)
 
     def _loss(
@@ -193,7 +262,7 @@ class Canary:
         gone: list[CanaryMessage],
         piece: SessionPiece | None,
         before: EngineFacts,
-        now: EngineFacts,
+        seen: CanaryView,
     ) -> Alarm:
         loss = CanaryLoss(
             lost=len(gone),
@@ -203,38 +272,70 @@ class Canary:
             acknowledged=max(one.sequence for one in said),
             expired=piece is not None and any(claim.name == "expired" for claim in piece.claims),
         )
-        return named(loss, before, now, self.memory.heard_at, self.memory.window_s)
+        heard_at = self.memory.heard_at(seen.part.name)
+        return named(loss, before, seen.facts, heard_at, self.memory.window_s)
 
     async def look_at_replica(self) -> Alarm | None:
-        """Whether the replica lacks what was acknowledged `stale_s` ago."""
-        if self.replica is None:
-            return None
-        source = await self._source(self.replica)
-        try:
-            session = self.sessions[self.memory.current]
-            there = _ids(await _piece(source, session))
-        except RecollectError:
-            await self._let_go()
-            raise
-        missing = [one.acknowledged_at for one in self.memory.said_in(session) if one.id not in there]
-        self.replica_lag_s = time.time() - min(missing) if missing else 0.0
+        """Whether a replica lacks what was acknowledged `stale_s` ago."""
+        lacking: dict[str, list[float]] = {}
+        if self.replica is not None:
+            source = await self._source(self.replica)
+            try:
+                lacking["the replica"] = await self._missing_in(source, self.parts)
+            except RecollectError:
+                await self._let_go()
+                raise
+        if self._copies is not None:
+            lacking |= await self._missing_in_copies(self._copies)
+        late = {name: time.time() - min(missing) for name, missing in lacking.items() if missing}
+        self.replica_lag_s = max(late.values(), default=0.0)
         if self.replica_lag_s <= self.stale_s:
             return None
-        lacking = counted(len(missing), "message")
-        told = f"the replica lacks {lacking}; the first was acknowledged {self.replica_lag_s:.1f} s ago"
-        return Alarm(name="stale-replica", sentence=told, lost=0)
+        name = max(late, key=lambda one: late[one])
+        told = f"{name} lacks {counted(len(lacking[name]), 'message')}; the first was acknowledged"
+        return Alarm(name="stale-replica", sentence=f"{told} {late[name]:.1f} s ago", lost=0)
+
+    async def _missing_in(self, source: AuditSource, parts: list[CanaryPart]) -> list[float]:
+        """When what the source lacks was acknowledged."""
+        missing = []
+        for part in parts:
+            session = part.sessions[self.memory.current(part.name)]
+            there = _ids(await _piece(source, session))
+            missing += [one.acknowledged_at for one in self.memory.said_in(session) if one.id not in there]
+        return missing
+
+    async def _missing_in_copies(self, copies: GroupCopies) -> dict[str, list[float]]:
+        """Of each replica that answers. One that does not may be gone: who serves then is for the servers to say."""
+        source = await self._source(self._url)
+        by_copy: dict[tuple[str, int], list[CanaryPart]] = {}
+        for part in self.parts:
+            for copy in copies.of(_owner_of(source, part)):
+                by_copy.setdefault(copy, []).append(part)
+        lacking = {}
+        for copy, parts in by_copy.items():
+            replica = await copies.source(copy)
+            try:
+                if replica is not None:
+                    missing = await self._missing_in(replica, parts)
+                    lacking["the replica {}:{}".format(*copy)] = missing
+            except RecollectError:
+                await copies.drop(copy)
+        return lacking
 
     async def look_at_settings(self) -> Alarm | None:
         """Compares what the doctor reads with what it read before. What an engine does not tell right now has not
         changed: a server that is loading its data keeps some of it back."""
         try:
             found = await examine(self._url, self._timeout_s)
+            await self._learn_copies()
         except EngineUnavailable:
             raise
         except CannotOpen:  # no file yet: the first message makes it
             return None
         known = self.memory.settings
-        told = {name: value for name, value in found.settings.items() if name not in VOLATILE}
+        told = {
+            name: value for name, value in found.settings.items() if name.rpartition(" ")[2] not in VOLATILE
+        }
         settings = {**(known or {}), **told}
         self.memory.note_settings(settings, _window_s(found))
         if known is None or known == settings:
@@ -245,6 +346,15 @@ class Canary:
             if known.get(name) != settings.get(name)
         ]
         return Alarm(name="settings-changed", sentence="; ".join(changed)[:500])
+
+    async def _learn_copies(self) -> None:
+        if not is_several_servers(scheme_of(self._url)):
+            return
+        if self._copies is None:
+            from recollect.watch.copies import GroupCopies
+
+            self._copies = GroupCopies(self._url, self._timeout_s)
+        await self._copies.learn()
 
     # ---- connections
 
@@ -258,6 +368,21 @@ class Canary:
         while self._sources:
             _, source = self._sources.popitem()
             await source.close()
+
+
+def _owner_of(source: AuditSource, part: CanaryPart) -> tuple[str, int] | None:
+    return source.owner_of(part.sessions[0].encode()) if isinstance(source, Spread) else None
+
+
+def _server_of(source: AuditSource, part: CanaryPart) -> str:
+    owner = _owner_of(source, part)
+    return "" if owner is None else "{}:{}".format(*owner)
+
+
+async def _facts_of(source: AuditSource, part: CanaryPart) -> EngineFacts:
+    if isinstance(source, Spread):
+        return await source.facts_of(part.sessions[0].encode())
+    return await source.facts()
 
 
 async def _piece(source: AuditSource, session: str) -> SessionPiece | None:
@@ -304,13 +429,13 @@ def _odd(session: str, piece: SessionPiece, said: list[str], there: dict[str, in
 
 
 def _joined(alarms: list[Alarm]) -> list[Alarm]:
-    """One alarm of each name, since both sessions report the same event."""
-    by_name: dict[str, Alarm] = {}
+    """One alarm of each name and server, since all its sessions report the same event: that with the most messages."""
+    found: dict[tuple[str, str], Alarm] = {}
     for alarm in alarms:
-        other = by_name.get(alarm.name)
+        other = found.get((alarm.name, alarm.server))
         if other is None or alarm.lost > other.lost:
-            by_name[alarm.name] = alarm
-    return list(by_name.values())
+            found[alarm.name, alarm.server] = alarm
+    return list(found.values())
 
 
 def _window_s(found: Diagnosis) -> float | None:
@@ -325,6 +450,6 @@ def _window_s(found: Diagnosis) -> float | None:
 
 def address_of_file(url: str) -> str:
     """The default name for a canary's memory: from host and port, or from the file."""
-    parts = urlsplit(url)
+    parts = split_address(url)
     place = parts.netloc.rpartition("@")[2] or parts.path.strip("/")
     return "".join(letter if letter.isalnum() else "-" for letter in place).strip("-")[-60:] or "engine"

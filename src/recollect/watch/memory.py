@@ -128,24 +128,24 @@ class CanaryMemory:
         rows = self._ask("SELECT value FROM notes WHERE name = ?", (name,))
         return str(rows[0][0]) if rows else None
 
-    @property
-    def current(self) -> int:
+    def current(self, part: str = "") -> int:
         """Which of the two sessions is being written to."""
-        return int(self._note("current") or 0)
+        return int(self._note(f"current{part}") or 0)
 
-    @property
-    def facts(self) -> EngineFacts | None:
-        text = self._note("facts")
+    def set_current(self, part: str, number: int) -> None:
+        self.set(f"current{part}", str(number))
+
+    def facts(self, part: str = "") -> EngineFacts | None:
+        text = self._note(f"facts{part}")
         return None if text is None else msgspec.json.decode(text, type=EngineFacts)
 
-    @facts.setter
-    def facts(self, facts: EngineFacts) -> None:
-        self.set("facts", msgspec.json.encode(facts).decode())
+    def note_heard(self, part: str, facts: EngineFacts, now: float) -> None:
+        self.set(f"facts{part}", msgspec.json.encode(facts).decode())
+        self.set(f"heard_at{part}", str(now))
 
-    @property
-    def heard_at(self) -> float:
+    def heard_at(self, part: str = "") -> float:
         """When the engine was last found as it should be."""
-        return float(self._note("heard_at") or 0.0)
+        return float(self._note(f"heard_at{part}") or 0.0)
 
     @property
     def settings(self) -> dict[str, str] | None:

@@ -195,7 +195,12 @@ class CanaryWatch:
         for alarm in alarms:
             self.metrics.alarms[alarm.name] += 1
             self._event(
-                "alarm", name=alarm.name, sentence=alarm.sentence, lost=alarm.lost, span_s=alarm.span_s
+                "alarm",
+                name=alarm.name,
+                sentence=alarm.sentence,
+                lost=alarm.lost,
+                span_s=alarm.span_s,
+                **({"server": alarm.server} if alarm.server else {}),
             )
             if self.command:
                 self._calls.append(asyncio.create_task(self._call(alarm, self._calls[-1:])))

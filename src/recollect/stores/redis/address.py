@@ -1,8 +1,9 @@
 """Where the engine is, and which keys a session has there.
 
 ``redis://host:6379/0`` is one server; ``redis+cluster://h1:7000,h2:7001`` names some nodes of a cluster, which know the
-others; ``redis+sentinel://s1:26379,s2:26379/SERVICE/0`` names sentinels, which know the primary. ``rediss`` in place of
-``redis`` is the same with TLS; ``valkey`` is the same as ``redis``.
+others; ``redis+sentinel://s1:26379,s2:26379/SERVICE/0`` names sentinels, which know the primary; if they want another
+password than the servers, it is ``?sentinel_password=``. ``rediss`` in place of ``redis`` is the same with TLS;
+``valkey`` is the same as ``redis``.
 
 Keys of a session: ``<prefix>:{s<id>}:m`` (its messages), ``:c`` (its counter), ``:t`` (its turn ids) and ``:f`` (their
 fingerprints). The part in braces is what a cluster hashes, so they share a slot; it is never empty, and the id is
@@ -36,6 +37,7 @@ from recollect.stores.redis.slots import Node
 
 _DRIVER_ARGUMENTS = frozenset({"db", "client_name", "socket_keepalive", "username", "password"})
 """Options of an address besides `prefix` and ``ssl_…``; time limits and retries are the store's business."""
+_OWN_OPTIONS = {"cluster": ("replaced",), "sentinel": ("sentinel_username", "sentinel_password")}
 _TLS_OPTIONS = frozenset(name for name in signature(SSLConnection).parameters if name.startswith("ssl_"))
 _TLS_FILES = ("ssl_ca_certs", "ssl_ca_path", "ssl_certfile", "ssl_keyfile")
 _TLS_LIFE_S = 60.0
@@ -85,6 +87,8 @@ class Address:
     """``?replaced=accept``: a cluster with an emptied shard is opened anyway."""
     certificates: Certificates | None = field(default=None, repr=False)
     """With TLS."""
+    sentinel_login: tuple[str, ...] = field(default=(), repr=False)
+    """The command for sentinels that ask for a password: theirs, or else the servers'. Empty if there is none."""
 
     def at(self, node: Node) -> "Address":
         """One server of several."""
@@ -97,12 +101,6 @@ class Address:
             shown=f"{scheme}://{where}:{port}",
             arguments={**self.arguments, "host": host, "port": port},
         )
-
-    @property
-    def login(self) -> tuple[str, ...]:
-        """The command that logs in with the address's credentials; empty if it has none."""
-        user, password = self.arguments.get("username"), self.arguments.get("password")
-        return ("AUTH", *([user] if user else []), password) if password else ()
 
     def sentinel(self, node: Node) -> "Address":
         """A sentinel: it has no databases, and credentials only if it asks for them."""
@@ -157,7 +155,7 @@ def parse_address(url: str) -> Address:
     parts = split_address(url)
     family, _, kind = parts.scheme.partition("+")
     query = parse_qsl(parts.query, keep_blank_values=True)
-    own = {"prefix", *(["replaced"] if kind == "cluster" else [])}
+    own = {"prefix", *_OWN_OPTIONS.get(kind, ())}
     for name, _ in query:
         if name not in own | _DRIVER_ARGUMENTS and not name.startswith("ssl_"):
             known = ", ".join(sorted(_DRIVER_ARGUMENTS | own | {"ssl_…"}))
@@ -195,7 +193,17 @@ def parse_address(url: str) -> Address:
         service,
         "replaced" in options,
         _certificates(family, arguments),
+        _sentinel_login(options, arguments),
     )
+
+
+def _sentinel_login(options: dict[str, str], servers: dict[str, Any]) -> tuple[str, ...]:
+    user, password = options.get("sentinel_username"), options.get("sentinel_password")
+    if user and not password:
+        raise Refused("sentinel_username: without a password; give sentinel_password too")
+    if not password:
+        user, password = servers.get("username"), servers.get("password")
+    return ("AUTH", *([user] if user else []), password) if password else ()
 
 
 def _driver_arguments(parts: SplitResult) -> dict[str, Any]:

@@ -36,7 +36,7 @@ class SentinelServers(RoutedServers):
         self._identity = OneIdentity(address)
         self._error: CannotOpen | None = None
         self._question = pack(*_QUESTION, address.service)
-        self._login = pack(*address.login) if address.login else b""
+        self._login = pack(*address.sentinel_login) if address.sentinel_login else b""
 
     @property
     def replaced(self) -> str | None:
@@ -129,7 +129,8 @@ class SentinelServers(RoutedServers):
                 return
             named = _named(reply)
             if isinstance(reply, ReplyError) and reply.code in LOGIN_WANTED:
-                self._error = CredentialsRefused(f"the sentinel {address.shown}", reply.text)
+                told = f"{reply.text} Sentinels with another password than the servers: ?sentinel_password="
+                self._error = CredentialsRefused(f"the sentinel {address.shown}", told)
             elif named is None:
                 said = reply.text if isinstance(reply, ReplyError) else "it watches no such service"
                 self._error = CannotOpen(
@@ -153,7 +154,7 @@ class SentinelServers(RoutedServers):
             self._primary = votes.most_common(1)[0][0]
 
     async def _asked(self, sentinel: Node, address: Address) -> Reply:
-        """A sentinel that has a password gets the servers'; one that has none would refuse it."""
+        """Logs in only where a sentinel asks for it: one without a password would refuse."""
         reply = await self._scouts.ask(sentinel, address, self._question)
         if self._login and isinstance(reply, ReplyError) and reply.code == "NOAUTH":
             reply = await self._scouts.ask(sentinel, address, self._login)

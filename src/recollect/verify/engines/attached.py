@@ -78,11 +78,15 @@ class AttachedEngine:
         parts = split_address(opened.url)
         login, at, _ = parts.netloc.rpartition("@")
         family = parts.scheme.partition("+")[0].replace("valkey", "redis")
+        tls = urlencode([pair for pair in parse_qsl(parts.query) if pair[0].startswith("ssl_")])
+        rest = f"?{tls}" if tls else ""
         if self.name == "redis-cluster":
-            return tuple(f"{family}://{login}{at}{_place(*node)}" for node in opened.nodes)
+            return tuple(f"{family}://{login}{at}{_place(*node)}{rest}" for node in opened.nodes)
         if self.name == "redis-sentinel":
-            sentinels = sentinels_of(opened.url)
-            return tuple(f"{family}://{_place(one.host, one.port)}" for one in sentinels)
+            return tuple(
+                f"{family}://{_login_of(one)}{_place(one.host, one.port)}{rest}"
+                for one in sentinels_of(opened.url)
+            )
         if self.name == "postgres-ha":
             options = [pair for pair in parse_qsl(parts.query) if pair[0] not in _OF_ALL_HOSTS]
             rest = f"{parts.path}{'?' if options else ''}{urlencode(options, quote_via=quote)}"
@@ -117,6 +121,10 @@ class AttachedEngine:
 
 def _place(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+def _login_of(at: resp.Address) -> str:
+    return f"{quote(at.username or '', safe='')}:{quote(at.password, safe='')}@" if at.password else ""
 
 
 def attach(url: str, *, allow_shared: bool = False) -> AttachedEngine:

@@ -106,9 +106,17 @@ class RedisClusterEngine(MeshedGroup[ClusterNode]):
                 f"{self.name} needs Redis 7 or newer, or Valkey: {self.version} cannot choose its bus port; "
                 "ask for redis-cluster@7 or valkey-cluster"
             )
-        for _ in range(self.primaries_count * (1 + self.replicas_count)):
+        self._add_missing_servers()
+
+    def _add_missing_servers(self) -> None:
+        while len(self.servers) < self.primaries_count * (1 + self.replicas_count):
             password = self.servers[0].own_password if self.servers else None
             self.servers.append(ClusterNode(self.build, self.options, password))
+
+    def add_replicas(self) -> None:
+        """One more of each primary; call it before the first start."""
+        self.replicas_count += 1
+        self._add_missing_servers()
 
     def put_proxies_between(self) -> None:
         """Call it before the first start, and `isolate` works. Clients' requests go through a proxy as well."""
@@ -147,7 +155,9 @@ class RedisClusterEngine(MeshedGroup[ClusterNode]):
                 return f"{node.folder.name} did not hear that the primary before it took over"
             self.ask_to_fail_over(node, "takeover")
         for node in self.servers:
-            if sum("master" in line[2] for line in self.view(node)) != self.primaries_count:
+            primaries = {line[0] for line in self.view(node) if "master" in line[2]}
+            followed = {line[3] for line in self.view(node) if "slave" in line[2]}
+            if len(primaries) != self.primaries_count or not followed <= primaries:
                 return f"{node.folder.name} did not hear which nodes are primaries"
         return None
 

@@ -14,6 +14,7 @@ from urllib.parse import SplitResult, parse_qs, unquote, urlsplit
 from recollect.secret import shown, split_address
 from recollect.verify.host.errors import EngineError
 from recollect.verify.wire import pgwire, resp
+from recollect.verify.wire.tls import TlsOptions, tls_options
 
 SENTINEL_PORT = 26379
 _TIMELINE = """
@@ -39,7 +40,7 @@ def redis_address(url: str) -> resp.Address:
         username=_decoded(parts.username),
         password=_decoded(parts.password),
         database=_number(url, database),
-        tls=parts.scheme == "rediss",
+        tls=_tls(parts),
     )
 
 
@@ -56,6 +57,10 @@ def postgres_address(url: str) -> pgwire.Address:
         password=_decoded(parts.password),
         database=unquote(parts.path.strip("/")) or user,
     )
+
+
+def _tls(parts: SplitResult) -> TlsOptions | None:
+    return tls_options(parse_qs(parts.query)) if parts.scheme.startswith("rediss") else None
 
 
 def _decoded(text: str | None) -> str | None:
@@ -104,8 +109,10 @@ def nodes_of(url: str) -> list[resp.Address]:
 
 
 def sentinels_of(url: str) -> list[resp.Address]:
-    """The sentinels of `redis+sentinel://`: they have no databases, and the servers' credentials are not theirs."""
-    return [replace(one, username=None, password=None) for one in _each(url, SENTINEL_PORT, database=0)]
+    """The sentinels of `redis+sentinel://`: they have no databases, and only their own credentials."""
+    query = parse_qs(split_address(url).query)
+    user, password = (query.get(name, [None])[-1] for name in ("sentinel_username", "sentinel_password"))
+    return [replace(one, username=user, password=password) for one in _each(url, SENTINEL_PORT, database=0)]
 
 
 def service_of(url: str) -> str:
@@ -118,16 +125,17 @@ def service_of(url: str) -> str:
     return service
 
 
-def _asked_sentinel(at: resp.Address, locked: resp.Address, service: str) -> resp.Reply:
-    """A sentinel that has a password gets the servers', as the store gives it."""
+def _asked_sentinel(at: resp.Address, server: resp.Address, service: str) -> resp.Reply:
+    """A sentinel that wants a password gets its own, or else the servers', as the store gives it."""
     question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", service)
+    login = at if at.password else replace(server, database=0)
     try:
-        with resp.Connection(at) as sentinel:
+        with resp.Connection(replace(at, username=None, password=None)) as sentinel:
             return sentinel.ask(*question)
     except resp.RespError as error:
-        if not str(error).startswith("NOAUTH") or not locked.password:
+        if not str(error).startswith("NOAUTH") or not login.password:
             raise
-    with resp.Connection(locked) as sentinel:
+    with resp.Connection(login) as sentinel:
         return sentinel.ask(*question)
 
 
@@ -135,11 +143,11 @@ def named_primary(url: str) -> resp.Address:
     """The primary, as the first sentinel that answers names it."""
     service, told = service_of(url), "none answers"
     database = _number(url, split_address(url).path.strip("/").partition("/")[2] or "0")
-    for at, locked in zip(sentinels_of(url), _each(url, SENTINEL_PORT, database), strict=True):
+    for at, server in zip(sentinels_of(url), _each(url, SENTINEL_PORT, database), strict=True):
         try:
-            match _asked_sentinel(at, replace(locked, database=0), service):
+            match _asked_sentinel(at, server, service):
                 case [str() as host, str() as port]:
-                    return replace(locked, host=host, port=int(port))
+                    return replace(server, host=host, port=int(port))
             told = f"they know no service {service!r}"
         except (OSError, resp.RespError) as error:
             told = str(error)
@@ -157,7 +165,7 @@ def _each(url: str, port: int, database: int) -> list[resp.Address]:
             username=_decoded(user),
             password=_decoded(password),
             database=database,
-            tls=parts.scheme.startswith("rediss"),
+            tls=_tls(parts),
         )
         for host, given in (_place(url, place) for place in places_of(url))
     ]

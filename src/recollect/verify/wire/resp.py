@@ -6,11 +6,11 @@ and it retries; a probe at 1 ms intervals wants neither.
 
 from __future__ import annotations
 
-import ssl
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from recollect.verify.wire.stream import Garbled, Stream
+from recollect.verify.wire.tls import TlsOptions
 
 Reply = str | int | None | list["Reply"]
 
@@ -34,7 +34,7 @@ class Address:
     username: str | None = None
     password: str | None = field(default=None, repr=False)
     database: int = 0
-    tls: bool = False
+    tls: TlsOptions | None = None
 
 
 class Connection(Stream):
@@ -42,11 +42,10 @@ class Connection(Stream):
 
     def __init__(self, address: Address, timeout_s: float = 5.0) -> None:
         super().__init__(address.socket, address.host, address.port, timeout_s)
-        if address.tls:
-            self._socket = ssl.create_default_context().wrap_socket(
-                self._socket, server_hostname=address.host
-            )
         try:
+            if address.tls is not None:
+                context = address.tls.context()
+                self._socket = context.wrap_socket(self._socket, server_hostname=address.host)
             if address.password is not None:
                 self.ask("AUTH", *([address.username] if address.username else []), address.password)
             if address.database:

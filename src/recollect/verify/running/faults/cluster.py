@@ -134,6 +134,12 @@ class BehindElected(BetweenProxies):
     """For a while nothing reaches the replicas; then the primary's host is gone, with what was on its way. Or only one
     replica is kept from receiving, and the other goes with the primary."""
 
+    def record(self) -> None:
+        engine = self.run.engine
+        if self.run.scenario.variant == ONE_BEHIND and isinstance(engine, RedisClusterEngine):
+            engine.add_replicas()
+        super().record()
+
     def strike(self) -> None:
         run, victim, engine = self.run, victim_of(self.run), group_of(self.run)
         copies = engine.replicas_of(victim)  # type: ignore[arg-type]

@@ -84,7 +84,6 @@ _NOT_THERE = {
         UNFENCED,
         PATRONI,
     ): "Patroni stops a primary that has lost the lock: see isolate-primary",
-    ("promoted-behind", ONE_BEHIND, CLUSTER): "each primary has one replica here: see the plain variant",
     (
         "two-primaries",
         UNFENCED,
