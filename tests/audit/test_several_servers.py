@@ -15,7 +15,7 @@ import pytest
 import redis
 from typer.testing import CliRunner
 
-from recollect import cli, open_store
+from recollect import Message, cli, open_store
 from recollect.audit import AuditReport, audit
 from recollect.errors import EngineUnavailable, RecollectError
 from recollect.stores.redis import markers
@@ -284,8 +284,8 @@ async def test_a_witness_that_is_ahead_of_a_cluster_is_told(memory: Memory, tmp_
     """For that, every primary is asked what it is: most of them do not have the slot of a store's identity."""
     witness = tmp_path / "witness"
     async with open_store(memory.url, witness=witness) as store:
-        await store.append(memory.own, [said("first")])
-        await store.append(memory.own, [said("second")])
+        await store.append(memory.own, [Message("user", "first")])
+        await store.append(memory.own, [Message("user", "second")])
     memory.home(memory.own).ask("HSET", f"{memory.prefix}:{{s{quote(memory.own)}}}:c", "last", "1")
     found = await audit(memory.url, witness=witness)
     assert "replaced" in [finding.name for finding in found.findings]

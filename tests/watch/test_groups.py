@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from recollect.audit.source import EngineFacts
 from recollect.stores.redis.slots import SLOTS, slot_of
 from recollect.verify import engines
 from recollect.verify.wire.resp import fields_of
@@ -34,13 +35,16 @@ def sentinels() -> Iterator[Any]:
     engine.close()
 
 
-async def rounds_until_heard_by(watched: Beside, servers: int) -> None:
-    """Until the canaries' facts are those of so many servers, without any alarm."""
+def heard(watched: Beside) -> list[EngineFacts]:
+    facts = [watched.memory.facts(part.name) for part in watched.canary.parts]
+    return [one for one in facts if one is not None]
+
+
+async def heard_of_all(watched: Beside, cluster: Any) -> None:
+    """Rounds without any alarm, until the canaries have heard of every primary."""
+    primaries = {run_of(primary) for primary in cluster.primaries()}
     async with asyncio.timeout(DEADLINE_S):
-        while (
-            len({facts.run for part in watched.canary.parts if (facts := watched.memory.facts(part.name))})
-            < servers
-        ):
+        while {facts.run for facts in heard(watched)} != primaries:
             assert await watched.rounds(1) == []
 
 
@@ -62,7 +66,7 @@ def test_a_cluster_has_two_sessions_in_one_slot_of_each_part() -> None:
 async def test_one_emptied_shard_is_told_with_its_server(cluster: Any, tmp_path: Path) -> None:
     url = f"{cluster.endpoint.url}?prefix={new_prefix()}"
     async with beside(url, tmp_path / "memory.db") as watched:
-        await rounds_until_heard_by(watched, 3)
+        await heard_of_all(watched, cluster)
         emptied = cluster.primaries()[1]
         emptied.ask("FLUSHALL")
         [alarm] = await watched.told()
@@ -93,7 +97,7 @@ async def test_what_a_promoted_replica_lacks_is_lost_after_failover(tmp_path: Pa
     engine.start()
     try:
         async with beside(f"{engine.endpoint.url}?prefix={new_prefix()}", tmp_path / "memory.db") as watched:
-            await rounds_until_heard_by(watched, 3)
+            await heard_of_all(watched, engine)
             old = engine.primaries()[0]
             part = watched.canary.parts[0].name
             [replica] = engine.replicas_of(old)

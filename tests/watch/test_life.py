@@ -15,8 +15,8 @@ from recollect import Message, open_store
 from recollect.errors import Refused
 from recollect.verify.engines import Engine
 from recollect.watch import CanaryMemory
-from recollect.watch.canary import PREFIX
 from recollect.watch.metrics import serve
+from recollect.watch.parts import PREFIX
 from tests.audit.memories import STORES, Memory, memory_of
 from tests.stores.redis_places import started
 from tests.watch.beside import Beside, beside

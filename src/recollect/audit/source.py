@@ -112,7 +112,7 @@ class Spread(Protocol):
 
 
 @runtime_checkable
-class Movable(Protocol):
+class Pinned(Protocol):
     """A source that stays with the server on which it was opened."""
 
     async def moved(self) -> bool:

@@ -24,7 +24,7 @@ import msgspec
 
 from recollect.audit.auditing import opened
 from recollect.audit.session_reading import SessionPiece, SessionReading
-from recollect.audit.source import AuditSource, EngineFacts, Movable, SessionRef, Spread
+from recollect.audit.source import AuditSource, EngineFacts, Pinned, SessionRef, Spread
 from recollect.doctor import Diagnosis, examine
 from recollect.doctor.examination import is_several_servers
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError
@@ -205,7 +205,7 @@ class Canary:
             if scheme_of(self._url) == "sqlite":
                 await self._let_go()
             source = await self._source(self._url)
-            if isinstance(source, Movable) and await source.moved():
+            if isinstance(source, Pinned) and await source.moved():
                 await self._let_go()
                 source = await self._source(self._url)
         except EngineUnavailable:
@@ -306,7 +306,9 @@ class Canary:
 
     async def _missing_in_copies(self, copies: GroupCopies) -> dict[str, list[float]]:
         """Of each replica that answers. One that does not may be gone: who serves then is for the servers to say."""
-        source = await self._source(self._url)
+        source = self._sources.get(self._url)
+        if source is None:  # the primaries do not answer: whose copies these are is not known
+            return {}
         by_copy: dict[tuple[str, int], list[CanaryPart]] = {}
         for part in self.parts:
             for copy in copies.of(_owner_of(source, part)):
