@@ -9,7 +9,8 @@ that a busy moment strikes all of them. redis-py stores a bare list element; our
   each further one (next; all are new), and one that was killed and is started again in its own folders. The processor
   time is that of this process and of the servers. Sentinel and replicated PostgreSQL beside it.
 - appends: ours and redis-py's, with 8 and 64 tasks; `WAIT 1` is `replicas=1`.
-- primaries: microseconds of this process for an append, on 1, 3, 6 and 12 primaries without replicas.
+- primaries: microseconds of this process for an append, on 1, 3, 6 and 12 primaries without replicas. A task makes the
+  same number of appends on each, so that what a task itself costs is in all figures alike.
 
 All of it goes to bench/results/cluster.json.
 """
@@ -121,7 +122,7 @@ def primaries(name: str, rounds: int, each: int) -> dict[str, Any]:
     clusters = {count: of_size(name, count) for count in PRIMARIES}
     try:
         urls = {count: cluster.start().url for count, cluster in clusters.items()}
-        best = asyncio.run(_costs(urls, rounds, each))
+        best = asyncio.run(_costs(urls, rounds, each // TASKS[-1]))
     finally:
         for cluster in clusters.values():
             cluster.close()
@@ -138,8 +139,8 @@ def primaries(name: str, rounds: int, each: int) -> dict[str, Any]:
 
 
 async def _costs(urls: dict[int, str], rounds: int, each: int) -> dict[str, dict[int, float]]:
-    """With the same tasks for all sizes, a write shares its request with fewer others the more primaries there are;
-    with the same tasks for each primary, with as many."""
+    """`each` is of a task. With the same tasks for all sizes, a write shares its request with fewer others the more
+    primaries there are; with the same tasks for each primary, with as many."""
     ways: dict[str, Callable[[int], int]] = {
         "64 tasks": lambda count: TASKS[-1],
         "64 for each": lambda count: TASKS[-1] * count,
@@ -156,7 +157,7 @@ async def _costs(urls: dict[int, str], rounds: int, each: int) -> dict[str, dict
                     return store.append(f"s-{task}", [Message("user", TEXT)])
 
                 for told, tasks in ways.items():
-                    _, cpu = await measured(append, tasks(count), max(5, each // tasks(count)))
+                    _, cpu = await measured(append, tasks(count), each)
                     best[told][count] = min(best[told][count], cpu)
     return best
 

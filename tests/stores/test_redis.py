@@ -422,13 +422,22 @@ def test_replies_in_pieces_of_any_size(replies: list[Reply], data: st.DataObject
 
 @pytest.mark.parametrize(
     "sent",
-    [b"$-7\r\n", b"$-6\r\n", b"*-2\r\n", b"*1\r\n" * 100, b":x\r\n", b"HTTP/1.1 400\r\n"],
+    [
+        b"$-7\r\n",
+        b"$-6\r\n",
+        b"*-2\r\n",
+        b"*1\r\n" * 100,
+        b":x\r\n",
+        b":5\r\n\r\n:6\r\n",
+        b"HTTP/1.1 400\r\n",
+    ],
     ids=[
         "goes back",
         "goes back into itself",
         "fewer than none",
         "nested without end",
         "no number",
+        "an empty line",
         "no RESP",
     ],
 )

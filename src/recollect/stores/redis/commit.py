@@ -178,12 +178,15 @@ class Commit:
 
         Writes to one session keep the order in which they were submitted: they go out together, or one after the
         other's answer."""
-        if self.plan.count or not self._overlaps:
-            size, busy = BATCH_MAX, set[bytes]()
-        else:
-            size = -(-self._outstanding() // self._batches_wanted())
-            busy = {session for sent in self._sent.values() for write in sent for session in write.sessions}
         batch: list[QueuedWrite] = []
+        if self.plan.count or not self._overlaps:
+            while self._waiting and len(batch) < BATCH_MAX:
+                write = self._waiting.popleft()
+                if not write.future.done():  # else its caller gave up
+                    batch.append(write)
+            return batch
+        size = -(-self._outstanding() // self._batches_wanted())
+        busy = {session for sent in self._sent.values() for write in sent for session in write.sessions}
         passed: list[QueuedWrite] = []
         taken: set[bytes] = set()
         while self._waiting and len(batch) < BATCH_MAX and len(passed) < PASSED_MAX:

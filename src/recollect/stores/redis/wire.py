@@ -65,6 +65,11 @@ class Replies:
 
     def feed(self, data: bytes | memoryview) -> list[Reply]:
         """The replies that are now complete."""
+        if not self._buffer and not self._open and (numbers := _numbers(data)):
+            return numbers
+        return self._parsed(data)
+
+    def _parsed(self, data: bytes | memoryview) -> list[Reply]:
         buffer = self._buffer
         buffer += data
         complete: list[Reply] = []
@@ -131,6 +136,19 @@ class Replies:
             value = elements
             self._open.pop()
         complete.append(value)
+
+
+def _numbers(data: bytes | memoryview) -> list[Reply] | None:
+    """Whole integers and nothing else, as a batch of appends is answered: at once. None if it is anything else."""
+    if data[:1] != b":" or data[-2:] != b"\r\n":
+        return None
+    text = bytes(data)
+    if b"\r\n\r\n" in text:
+        return None
+    try:
+        return list(map(int, text[1:-2].split(b"\r\n:")))
+    except ValueError:
+        return None
 
 
 def _size(head: bytes, depth: int = 0) -> int:
