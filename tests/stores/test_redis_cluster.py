@@ -127,6 +127,24 @@ async def test_slots_that_move_lose_nothing_and_hide_nobody(cluster: RedisCluste
         assert {name async for name in store.sessions()} >= {*names, *others}
 
 
+async def test_while_there_are_too_few_replicas_nothing_is_written_and_the_reason_is_told() -> None:
+    with started("redis-cluster", "none") as engine:
+        assert isinstance(engine, RedisClusterEngine)
+        url = address(engine)
+        async with open_store(url, replicas=1, timeout_s=3) as store:
+            [mine] = in_slots_of(engine, engine.primaries()[0], 1)
+            await store.append(mine, [Message("user", "before")])
+            for replica in engine.replicas_of(engine.primaries()[0]):
+                replica.kill()
+            with pytest.raises(OutcomeUnknown):
+                await store.append(mine, [Message("user", "sent")], turn="sent")
+            for turn in ("first", "second"):
+                with pytest.raises(NotWritten, match="1 replica asked for, 0 connected"):
+                    await store.append(mine, [Message("user", turn)], turn=turn)
+        async with open_store(url) as reader:
+            assert await texts(reader, mine) == ["before", "sent"]
+
+
 async def test_a_primary_that_dies_is_lived_through(cluster: RedisClusterEngine) -> None:
     victim = cluster.primaries()[2]
     [replica] = cluster.replicas_of(victim)

@@ -172,7 +172,8 @@ class RoutedServers(ABC):
                 else:
                     reply = await shard.commit.resubmit(write, deadline)
             except (NotWritten, DurabilityUnavailable) as error:
-                said = error
+                if self._loop.time() < deadline:  # else it says only that the time is up, not why
+                    said = error
                 continue
             except OutcomeUnknown:
                 self._learn_soon()
