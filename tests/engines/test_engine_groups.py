@@ -29,6 +29,19 @@ def test_a_cluster_has_its_nodes_in_the_endpoint(create: Create) -> None:
 
 
 @pytest.mark.parametrize("spec", ["redis-cluster", "valkey-cluster"])
+def test_a_cluster_may_have_two_replicas_of_each_primary(create: Create, spec: str) -> None:
+    engine = create(spec, "none")
+    engine.add_replicas()
+    assert len(engine.start().nodes) == 9
+    assert engine.primaries() == engine.servers[:3]
+    for place, primary in enumerate(engine.servers[:3]):
+        copies = {engine.servers[3 + place], engine.servers[6 + place]}
+        assert {*engine.replicas_of(primary)} == copies
+    followers = [primary.info("replication")["connected_slaves"] for primary in engine.primaries()]
+    assert followers == ["2"] * 3, "it is ready when all follow"
+
+
+@pytest.mark.parametrize("spec", ["redis-cluster", "valkey-cluster"])
 def test_a_new_cluster_is_ready_in_the_eyes_of_every_node(create: Create, spec: str) -> None:
     """Its primaries began as replicas; nothing of that is left when it is ready."""
     engine = create(spec, "min-replicas-lag-1")
