@@ -16,8 +16,14 @@ BAD_PORT = f"redis://app:{PASSWORD}@127.0.0.1:99999/0"
 @pytest.mark.parametrize(
     ("arguments", "next_step"),
     [
-        (["watch", "--once", CLUSTER], "run `recollect audit` on it from time to time"),
-        (["watch", "--once", SENTINEL], "give the primary that SENTINEL GET-MASTER-ADDR-BY-NAME names"),
+        (
+            ["watch", "--once", SENTINEL, "--replica", CLUSTER],
+            "give each primary that CLUSTER NODES names",
+        ),
+        (
+            ["watch", "--once", CLUSTER, "--replica", SENTINEL],
+            "give the primary that SENTINEL GET-MASTER-ADDR-BY-NAME names",
+        ),
         (["watch", "--once", "http://127.0.0.1:1"], "use sqlite:///, redis:// or postgresql://"),
         (["audit", BAD_PORT], "its port is not a number up to 65535"),
         (["watch", "--once", BAD_PORT], "its port is not a number up to 65535"),
