@@ -10,7 +10,7 @@ import pytest
 
 from recollect.verify.explore.interleavings.dialogues import Dialogue, PgDialogue, RespDialogue, SentRequest
 from recollect.verify.explore.interleavings.engine_waits import InEngine, all_stand, pick, settle
-from recollect.verify.explore.interleavings.footprints import NOTHING, WRITES_ALL
+from recollect.verify.explore.interleavings.footprints import NOTHING, WRITES_ALL, of_sql
 from recollect.verify.explore.interleavings.gate import GatedLink
 from recollect.verify.explore.interleavings.search import (
     Attempts,
@@ -141,6 +141,28 @@ def test_nobody_is_asked_who_waits_when_all_is_answered(
         sock.sendall(b"+OK\r\n")
     assert len(settle([link for link, _ in links], engine)) == 3
     assert engine.asked == 0
+
+
+@pytest.mark.parametrize(
+    ("sql", "in_transaction", "releases"),
+    [
+        ("INSERT INTO t VALUES (1)", True, False),
+        ("INSERT INTO t VALUES (1)", False, True),
+        ("SELECT 1 FROM t", True, False),
+        ("SELECT pg_advisory_unlock(1)", True, True),
+        ("COMMIT", True, True),
+        ("ROLLBACK TO SAVEPOINT s", True, True),
+    ],
+)
+def test_whoever_waited_is_looked_after_only_if_the_newest_can_release_somebody(
+    links: list[tuple[GatedLink, socket.socket]], sql: str, in_transaction: bool, releases: bool
+) -> None:
+    (a, _), (b, for_b), _ = links
+    b.request = SentRequest(sql, of_sql(sql, in_transaction=in_transaction))
+    engine = Engine()
+    for_b.sendall(b"+OK\r\n")
+    assert settle([a, b], engine, newest=b) == [b]
+    assert engine.asked == releases
 
 
 # ---- the pick in a schedule

@@ -17,6 +17,7 @@ from typing import NamedTuple
 from recollect.verify.explore.interleavings.footprints import (
     NOTHING,
     REDIS_SETUP,
+    ROWS,
     WRITES_ALL,
     Footprint,
     of_redis,
@@ -35,6 +36,12 @@ class SentRequest(NamedTuple):
     """Part of opening a connection, which affects nobody else."""
     waits: bool = False
     """The engine may hold it until somebody else has done something."""
+
+    @property
+    def releases(self) -> bool:
+        """Whether somebody who waits in the engine may go on because of it. Rows written inside a transaction keep
+        others waiting until it ends."""
+        return any(write and place != ROWS for place, write in self.footprint)
 
 
 NUMBERS_PER_SCHEDULE = 1000

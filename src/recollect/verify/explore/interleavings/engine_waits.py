@@ -116,14 +116,20 @@ def waits_of(engine: Engine, held: ExitStack) -> EngineWaits:
     return UnknownWaits()
 
 
-def settle(asked: Sequence[A], waits: EngineWaits, patience_s: float = PATIENCE_S) -> list[A]:
-    """Waits until the engine has nothing more to do; those it has answered."""
+def settle(
+    asked: Sequence[A], waits: EngineWaits, patience_s: float = PATIENCE_S, *, newest: A | None = None
+) -> list[A]:
+    """Waits until the engine has nothing more to do; those it has answered. Those who waited before the newest still
+    do if that was answered and releases nobody."""
     left, answered = list(asked), []
     end, wait_s = real_clock() + patience_s, USUALLY_S
     while left:
         came = [one for one in left if one.hear()]
         if came:
             answered += came
+            asks_for = newest.request if newest is not None and came == [newest] else None
+            if asks_for is not None and not asks_for.releases:
+                break
             left = [one for one in left if one.in_engine]
             wait_s = 0.0
         elif not _ready(left, wait_s):

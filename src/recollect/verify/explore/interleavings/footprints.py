@@ -88,6 +88,8 @@ def _text(key: bytes) -> str:
 
 # ---- SQL
 
+ROWS = "rows"
+"""Written by whoever changes a table, and seen by other writers only, until the transaction ends."""
 _LOCAL = ("begin", "start", "set ", "show", "reset", "discard", "deallocate", "close", "savepoint", "release")
 _ENDS = ("commit", "end", "rollback", "abort")
 _WRITING = re.compile(
@@ -119,9 +121,9 @@ def of_sql(sql: str, *, in_transaction: bool) -> Footprint:
     if "advisory" in words:
         found.add(("locks", True))
     if words.startswith(_ENDS):
-        return frozenset({("db", True), ("rows", True), ("locks", True)})
+        return frozenset({("db", True), (ROWS, True), ("locks", True)})
     if not words.startswith(("select", "with", "table", "values")) or _may_write(words):
-        found.add(("rows", True))
+        found.add((ROWS, True))
         if not in_transaction:
             found.add(("db", True))
     return frozenset(found)
@@ -133,12 +135,12 @@ def of_sqlite(sql: str, *, in_transaction: bool) -> Footprint:
     what it has read."""
     words = sql.lower()
     if words.startswith(("begin immediate", "begin exclusive")):
-        return frozenset({("db", False), ("rows", True)})
+        return frozenset({("db", False), (ROWS, True)})
     if words.startswith(("begin", "savepoint", "release")):
         return NOTHING
     if words.startswith("pragma"):
         return WRITES_ALL if "=" in words or "(" in words else frozenset({("db", False)})
-    return of_sql(sql, in_transaction=in_transaction) | {("rows", False)}
+    return of_sql(sql, in_transaction=in_transaction) | {(ROWS, False)}
 
 
 def _may_write(words: str) -> bool:

@@ -211,7 +211,7 @@ class Outside:
     def _arrive(self, connection: HeldConnection) -> Footprint:
         waited = self._in_engine
         asked = connection.arrive()
-        answered = settle(self._in_engine, self._waits)
+        answered = settle(self._in_engine, self._waits, newest=connection)
         request = asked.request
         assert request is not None
         told = carried(bytes(asked.data), asked.reply, request.footprint)

@@ -286,7 +286,7 @@ class ProcessWorld:
         waited = self._in_engine()
         request = link.send()
         links = [one for _, one in waited] + [link]
-        answered = settle(links, self._waits)
+        answered = settle(links, self._waits, newest=link)
         told = carried(link.asked, bytes(link.answer), request.footprint)
         self._course.note(client.name, "arrive", request.label, told)
         if link.in_engine or link.is_held_back:
