@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import selectors
 import sqlite3
 import threading
@@ -12,10 +13,11 @@ from typing import Any
 import pytest
 
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.explore.interleavings.dialogues import SentRequest
 from recollect.verify.explore.interleavings.engine_waits import UnknownWaits, settle
 from recollect.verify.explore.interleavings.footprints import conflict, of_sqlite
 from recollect.verify.explore.interleavings.gate import GatedLink
-from recollect.verify.explore.interleavings.statement_gate import StatementGate
+from recollect.verify.explore.interleavings.statement_gate import StatementDialogue, StatementGate
 from recollect.verify.target.held_statements import VARIABLE, hold_statements
 
 WAIT_S = 30.0
@@ -185,3 +187,29 @@ def test_what_two_statements_share() -> None:
     assert share("COMMIT", select)
     assert not share(select, select)
     assert not share("BEGIN", insert)
+
+
+def test_nobody_notices_what_a_transaction_with_the_lock_does_before_it_ends() -> None:
+    dialogue = StatementDialogue()
+
+    def asked(sql: str, *, in_transaction: bool = True, error: str = "") -> SentRequest:
+        told = {"sql": sql, "in_transaction": in_transaction}
+        request = dialogue.request(json.dumps(told).encode())
+        dialogue.reply(json.dumps({"error": error}).encode())
+        return request
+
+    select = of_sqlite("SELECT x FROM t", in_transaction=False)
+    locking = of_sqlite("BEGIN IMMEDIATE", in_transaction=False)
+    asked("BEGIN", in_transaction=False)
+    assert conflict(asked("INSERT INTO t VALUES (1)", error="SQLITE_BUSY").footprint, locking)
+    first, second = asked("INSERT INTO t VALUES (1)"), asked("INSERT INTO t VALUES (2)")
+    assert conflict(first.footprint, locking)
+    assert not conflict(second.footprint, locking)
+    assert not conflict(second.footprint, select)
+    assert not second.releases
+    for ending in ("RELEASE s", "INSERT INTO t VALUES (3); COMMIT", "PRAGMA user_version = 3"):
+        assert conflict(asked(ending).footprint, select), ending
+    commit = asked("COMMIT")
+    assert conflict(commit.footprint, select)
+    assert commit.releases
+    assert conflict(asked("INSERT INTO t VALUES (3)", in_transaction=False).footprint, locking)

@@ -130,13 +130,19 @@ def of_sql(sql: str, *, in_transaction: bool) -> Footprint:
 
 
 @lru_cache(1000)
-def of_sqlite(sql: str, *, in_transaction: bool) -> Footprint:
+def of_sqlite(sql: str, *, in_transaction: bool, has_lock: bool = False) -> Footprint:
     """The same in SQLite, where whoever writes locks the whole file until the transaction ends, and a transaction keeps
-    what it has read."""
+    what it has read. Nobody notices what a transaction that has the lock does before it ends."""
     words = sql.lower()
+    if ";" in words.rstrip("; "):  # a script
+        return WRITES_ALL
+    if words.startswith("release"):  # the outermost savepoint's is a COMMIT
+        words = sql = "commit"
+    if in_transaction and has_lock and not words.startswith((*_ENDS, "pragma")):
+        return frozenset({("db", False)})
     if words.startswith(("begin immediate", "begin exclusive")):
         return frozenset({("db", False), (ROWS, True)})
-    if words.startswith(("begin", "savepoint", "release")):
+    if words.startswith(("begin", "savepoint")):
         return NOTHING
     if words.startswith("pragma"):
         return WRITES_ALL if "=" in words or "(" in words else frozenset({("db", False)})

@@ -34,7 +34,7 @@ class GatedLink:
     request: SentRequest | None = None
     in_engine: bool = False
     is_held_back: bool = False
-    """It found what it needs locked, and is not let through again before somebody else has moved."""
+    """It found what it needs locked, and is not let through again before somebody else may have given a lock back."""
     _eof: bool = False
     _looked: tuple[int, bool, SentRequest | None] = (0, False, None)
     """How much had been written when it was last looked at; whether it was whole; and what it asks."""

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 from recollect.verify.explore.interleavings.dialogues import carried, dialogue
 from recollect.verify.explore.interleavings.engine_waits import EngineWaits, UnknownWaits, pick, settle
-from recollect.verify.explore.interleavings.footprints import MEMORY, NOTHING, TIME, WRITES_ALL, Footprint
+from recollect.verify.explore.interleavings.footprints import NOTHING, TIME, WRITES_ALL, Footprint
 from recollect.verify.explore.interleavings.held_connection import (
     ACTOR,
     HeldConnection,
@@ -248,7 +248,7 @@ class Outside:
         self._jobs_since = real_clock()
         job.running = job.submit()
         self.job_ends()
-        return NOTHING if job.setup else WRITES_ALL | {(MEMORY, True)}
+        return NOTHING if job.setup else WRITES_ALL
 
     def _finish(self, job: ThreadJob) -> Footprint:
         self.jobs.remove(job)

@@ -293,7 +293,8 @@ class ProcessWorld:
             self._course.note(client.name, "blocked", request.label)
         else:
             self._look_for_rounds(client, link)
-            self._hold_no_longer(client)
+            if request.releases:
+                self._hold_no_longer(client)
         touched = request.footprint
         for other, waiting in waited:
             if waiting in answered and waiting.request is not None:
@@ -367,6 +368,7 @@ class ProcessWorld:
             self._ask(client, client.work.send(cast(pipe.Reply, reply)))
         except StopIteration:
             client.work = None
+            self._hold_no_longer(client)  # it may have closed a connection, with its lock
 
     def _hear(self, timeout_s: float) -> None:
         for key, _ in self._selector.select(timeout_s):

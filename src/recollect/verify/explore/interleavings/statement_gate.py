@@ -16,13 +16,17 @@ from dataclasses import dataclass
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.dialogues import Dialogue, SentRequest
-from recollect.verify.explore.interleavings.footprints import of_sqlite
+from recollect.verify.explore.interleavings.footprints import ROWS, of_sqlite
 from recollect.verify.explore.interleavings.gate import Gate, GatedLink
 from recollect.verify.target.held_statements import VARIABLE
 
 
 class StatementDialogue(Dialogue):
     framed = True
+
+    def __init__(self) -> None:
+        self._has_lock = self._takes_lock = False
+        """Whether its transaction has the file's lock, and whether it will once the statement has run."""
 
     def whole(self, data: bytes) -> bool:
         return data.endswith(b"\n")
@@ -31,10 +35,15 @@ class StatementDialogue(Dialogue):
         asked = json.loads(data)
         sql = " ".join(asked["sql"].split())
         self.error = ""
-        return SentRequest(sql[:60], of_sqlite(sql, in_transaction=asked["in_transaction"]))
+        inside = asked["in_transaction"]
+        self._has_lock = self._has_lock and inside
+        touched = of_sqlite(sql, in_transaction=inside, has_lock=self._has_lock)
+        self._takes_lock = (ROWS, True) in touched and ("db", True) not in touched
+        return SentRequest(sql[:60], touched)
 
     def reply(self, data: bytes) -> bool:
         self.error = json.loads(data)["error"]
+        self._has_lock = self._has_lock or (self._takes_lock and not self.error)
         return True
 
 

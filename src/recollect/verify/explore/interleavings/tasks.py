@@ -127,6 +127,8 @@ class TaskWorld:
         """While true, nothing is recorded, and whatever can happen happens at once."""
         self._pending: set[tuple[str, bool]] | None = None
         """What the step that is under way has touched so far."""
+        self._statement_ran = self._sees_statements = False
+        """Whether SQLite has run a statement in this step, and whether we would know."""
         self._in_engine = False
         """In this step no code of the process runs, so that its memory stays as it is."""
         self._seats: list[_Seat] = []
@@ -288,7 +290,7 @@ class TaskWorld:
             outside.now if threading.get_ident() == me else outside.now_in_threads
         )
         try:
-            with told_statements(self._tell_statement):
+            with told_statements(self._tell_statement, self._see_statements):
                 self._loop.run_until_complete(work)
         finally:
             self._free = True
@@ -352,7 +354,7 @@ class TaskWorld:
                 raise Unfinished(f"more than {STEPS_MAX} steps")
             index = self._course.choose([option.choice for option in options])
             self._outside.moment += 1
-            self._pending = set()
+            self._pending, self._statement_ran = set(), False
             self._in_engine = options[index].in_engine
             self._pending |= options[index].act()
         except Exception as error:
@@ -377,8 +379,11 @@ class TaskWorld:
         """Notes whether the process has changed anything that others see since the last step."""
         if self._pending is not None and not self._free and not self._in_engine:
             now = self._memory.fingerprint()
-            embedded = self._endpoint.port is None
-            self._pending.add((MEMORY, embedded or now != self._fingerprint))
+            # An embedded engine whose statements are not seen may have done something in any step.
+            blind = self._endpoint.port is None and not self._sees_statements
+            if blind or self._statement_ran:
+                self._pending |= WRITES_ALL
+            self._pending.add((MEMORY, blind or now != self._fingerprint))
             self._fingerprint = now
             timers = self._loop.timers_set if self._loop is not None else 0
             if timers != self._timers_set:
@@ -426,8 +431,12 @@ class TaskWorld:
         if not self._free:
             self._course.note(actor, kind, label, told)
 
+    def _see_statements(self) -> None:
+        self._sees_statements = True
+
     def _tell_statement(self, sql: str) -> None:
         """Whoever's step is under way has asked for it."""
+        self._statement_ran = True
         self.note(self._course.last, "arrive", " ".join(sql.split()), carried(sql.encode(), b"", WRITES_ALL))
 
     def picked(self, who: str) -> None:

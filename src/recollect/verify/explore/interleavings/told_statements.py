@@ -9,13 +9,14 @@ from typing import Any
 
 
 @contextmanager
-def told_statements(tell: Callable[[str], None]) -> Iterator[None]:
-    """Within this block, `tell` gets each statement of the connections that are opened, with its values."""
+def told_statements(tell: Callable[[str], None], opened: Callable[[], None]) -> Iterator[None]:
+    """Within this block, `opened` is called for each new connection, and `tell` gets what it runs, with the values."""
     real = sqlite3.connect
 
     def connect(*arguments: Any, **options: Any) -> sqlite3.Connection:
         made: sqlite3.Connection = real(*arguments, **options)
         made.set_trace_callback(tell)
+        opened()
         return made
 
     sqlite3.connect = sqlite3.dbapi2.connect = connect  # type: ignore[assignment]
