@@ -13,12 +13,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import selectors
 import time
 from collections.abc import Generator
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.dialogues import carried
@@ -239,7 +240,7 @@ class ProcessWorld:
                         return True
             if all(any(link.in_engine for link in client.gate.links) for client in busy):
                 end = min(end, time.monotonic() + 1.0)  # a timeout of the engine's own
-            self._hear(0.02)
+            self._hear_all(0.02)
             if any(client.gate.ready or client.reply is not None for client in busy):
                 for client in busy:
                     self._advance(client)
@@ -370,6 +371,12 @@ class ProcessWorld:
             client.work = None
             self._hold_no_longer(client)  # it may have closed a connection, with its lock
 
+    def _hear_all(self, timeout_s: float) -> None:
+        """Waits for the engine's answers too, which are left where they are."""
+        asked: list[Any] = [link for client in self._clients for link in client.gate.links if link.in_engine]
+        select.select([*asked, self._selector], (), (), timeout_s)
+        self._hear(0.0)
+
     def _hear(self, timeout_s: float) -> None:
         for key, _ in self._selector.select(timeout_s):
             if isinstance(key.data, _GatedClient):
@@ -439,7 +446,7 @@ class ProcessWorld:
         self._selector.register(client.worker.connection.fileno(), selectors.EVENT_READ, client)
         end = time.monotonic() + START_TIMEOUT_S
         while client.reply is None:
-            self._hear(0.05)
+            self._hear_all(0.05)
             for one in self._clients:
                 for link in one.gate.links:
                     if link.is_ready:
