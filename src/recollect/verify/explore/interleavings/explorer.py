@@ -363,7 +363,9 @@ class Explorer:
             if found is None or pursuit.explored.schedules > SMALLER_RUNS_MAX:
                 return None
             run, judged = found
-            if failure.anomalies[0].name in judged.names:
+            if failure.anomalies[0].name not in judged.names:
+                continue
+            if not self._world.after_cancel or self._on_a_new_store(program, run, judged) is not None:
                 return self._failed(program, run, judged, failure.found_at)
         return None
 

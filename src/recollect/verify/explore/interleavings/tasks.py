@@ -380,7 +380,8 @@ class TaskWorld:
         if self._pending is not None and not self._free and not self._in_engine:
             now = self._memory.fingerprint()
             # An embedded engine whose statements are not seen may have done something in any step.
-            blind = self._endpoint.port is None and not self._sees_statements
+            seen = self._sees_statements and self._endpoint.engine == "sqlite"
+            blind = self._endpoint.port is None and not seen
             if blind or self._statement_ran:
                 self._pending |= WRITES_ALL
             self._pending.add((MEMORY, blind or now != self._fingerprint))
