@@ -96,6 +96,13 @@ def test_an_engine_without_our_scripts_is_no_other_order(how: str, tmp_path: Pat
     assert sum(one.repeated + one.diverged for one in found.programs) == 0
 
 
+def test_what_an_earlier_schedule_has_damaged_is_not_told_of_a_later_one(tmp_path: Path) -> None:
+    cell = Cell("redis_tasks:FailsLater", "redis", "tasks", cancel=True)
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a r",)).found
+    assert (found.status, found.failure) == ("held", None), found.reason
+    assert found.programs[0].bound == 2
+
+
 def in_threads(store: str) -> Cell:
     (cell,) = (each for each in (*PLANTED, *CORRECT) if each.store == f"with_threads:{store}")
     return cell
