@@ -61,6 +61,7 @@ from recollect.verify.wire.pgwire import Connection
 POLICIES = {"redis": "none", "postgres": "fsync-off", "sqlite": "wal-normal"}
 """Nothing breaks here, so nothing has to reach the disk."""
 
+ON_A_USED_STORE = "on a store that had been used before, not on a new one"
 ROOM_BYTES = 1 << 28
 """For SQLite's file, which is in memory if there is plenty."""
 FIRST_PARTS = 6
@@ -230,9 +231,10 @@ class Explorer:
             if judged.doubt is not None:
                 explored.doubt = judged.doubt
             if judged.anomalies and (not self._asked.wanted or self._asked.wanted in judged.names):
-                if self._world.after_cancel:
+                if self._world.is_used:
                     anew = self._on_a_new_store(pursuit.program, run, judged)
                     if anew is None:
+                        explored.doubt = f"{min(judged.names)} was seen {ON_A_USED_STORE}"
                         continue
                     run, judged = anew
                 explored.failure = self._failed(pursuit.program, run, judged, explored.schedules)
@@ -249,8 +251,8 @@ class Explorer:
     def _on_a_new_store(
         self, program: ClientsProgram, run: ScheduleRun, judged: JudgedSchedule
     ) -> tuple[ScheduleRun, JudgedSchedule] | None:
-        """The same schedule on a store on which nobody has given up before; None if nothing is wrong there: then an
-        earlier schedule is to blame, and its store should not have been used again."""
+        """The same schedule on a store without a past; None if nothing is wrong there: then an earlier schedule has
+        had its part in it, and this one alone would not show it again."""
         with contextlib.suppress(Redundant, Diverged, Unfinished):
             anew = self._replayed(program, run.schedule)
             if anew[1].names & judged.names:
@@ -365,7 +367,7 @@ class Explorer:
             run, judged = found
             if failure.anomalies[0].name not in judged.names:
                 continue
-            if not self._world.after_cancel or self._on_a_new_store(program, run, judged) is not None:
+            if not self._world.is_used or self._on_a_new_store(program, run, judged) is not None:
                 return self._failed(program, run, judged, failure.found_at)
         return None
 

@@ -91,7 +91,10 @@ class ProcessWorld:
     """`waits` asks the engine who waits for whom."""
 
     unseen: str | None = None
-    after_cancel = False
+
+    @property
+    def is_used(self) -> bool:
+        return self._used > 1
 
     def trust_no_more(self) -> None:
         """Nobody gives up here."""

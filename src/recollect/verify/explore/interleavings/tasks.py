@@ -113,7 +113,7 @@ class TaskWorld:
         self._dirty, self._used = False, 0
         self._matters: dict[ClientsProgram, bool] = {}
         """Whether what the store remembers changes how a program goes."""
-        self.after_cancel = self._only_cancelled = False
+        self._only_cancelled = False
         self._trusts = True
         self._usual: dict[ClientsProgram, tuple[ScheduleRun, int]] = {}
         """How a program goes on a new store if nobody gives up, and with how many connections."""
@@ -138,6 +138,10 @@ class TaskWorld:
     @property
     def unseen(self) -> str | None:
         return self._outside.unseen
+
+    @property
+    def is_used(self) -> bool:
+        return self._used > 1
 
     def open(self) -> None:
         self._open()
@@ -194,9 +198,10 @@ class TaskWorld:
                 return False
             with contextlib.suppress(Unfinished):
                 course = self._one(program, started(Alternating(1)), 0)
-                self.after_cancel = course.went_like(usual) and self._connections == connections
-            if self._dirty or self.after_cancel:
-                return not self._dirty
+                if course.went_like(usual) and self._connections == connections:
+                    return not self._dirty
+            if self._dirty:
+                return False
         return False
 
     def trust_no_more(self) -> None:
@@ -273,7 +278,7 @@ class TaskWorld:
         self._free = True
         self._loop = self._outside.open_loop()
         self._in_loop(self._opening())
-        self._dirty, self._used, self.after_cancel = False, 0, False
+        self._dirty, self._used = False, 0
         self._rehearsed, self._clients_max = set(), 0
 
     async def _opening(self) -> None:

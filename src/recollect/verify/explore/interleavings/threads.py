@@ -98,7 +98,10 @@ class ThreadWorld:
     """`is_idle` says whether the engine has nothing to do: then whoever waits for its answer has got it."""
 
     unseen: str | None = None
-    after_cancel = False
+
+    @property
+    def is_used(self) -> bool:
+        return self._used > 1
 
     def trust_no_more(self) -> None:
         """Nobody gives up here."""

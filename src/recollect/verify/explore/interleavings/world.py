@@ -65,8 +65,10 @@ class World(Protocol):
         """Opens the store for the first schedule, which would otherwise be slower than the others."""
         ...
 
-    after_cancel: bool
-    """A caller of this store has given up in an earlier schedule, which seems to have left it as it was."""
+    @property
+    def is_used(self) -> bool:
+        """Whether the store of the last schedule had been used for others."""
+        ...
 
     @property
     def unseen(self) -> str | None:
