@@ -42,8 +42,10 @@ from recollect.verify.explore.interleavings.search import (
     Diverged,
     PickedOtherwise,
     Redundant,
+    Replay,
     Strategy,
     replayed,
+    started,
 )
 from recollect.verify.explore.interleavings.source_sets import SourceSets
 from recollect.verify.explore.interleavings.tasks import TaskWorld
@@ -254,7 +256,8 @@ class Explorer:
         """The same schedule on a store without a past; None if nothing is wrong there: then an earlier schedule has
         had its part in it, and this one alone would not show it again."""
         with contextlib.suppress(Redundant, Diverged, Unfinished):
-            anew = self._replayed(program, run.schedule)
+            again = self._world.run(program, started(Replay(run.schedule)), fresh=True)
+            anew = again, self._judged(program, again)
             if anew[1].names & judged.names:
                 return anew
         self._world.trust_no_more()

@@ -92,13 +92,6 @@ class ProcessWorld:
 
     unseen: str | None = None
 
-    @property
-    def is_used(self) -> bool:
-        return self._used > 1
-
-    def trust_no_more(self) -> None:
-        """Nobody gives up here."""
-
     def __init__(
         self,
         spec: str,
@@ -114,8 +107,12 @@ class ProcessWorld:
         self.session = SessionNames("p")
         self._clients: list[_GatedClient] = []
         """As many as a program has needed so far; the last ones may have no part in the next."""
+        self._trusts = True
+        self._program: ClientsProgram | None = None
         self._matters: dict[ClientsProgram, bool] = {}
         """Whether what the stores remember changes how a program goes."""
+        self._spoiling: set[tuple[ClientsProgram, int]] = set()
+        """Rehearsals that damage a store, and are left out from then on."""
         self._known: set[ClientsProgram] = set()
         """Programs that were rehearsed."""
         self._rehearsed: set[str] = set()
@@ -124,6 +121,14 @@ class ProcessWorld:
         self._dirty, self._used = False, 0
         self._touched: set[tuple[str, bool]] = set()
 
+    @property
+    def is_used(self) -> bool:
+        return self._used > 1
+
+    def trust_no_more(self) -> None:
+        self._trusts, self._program = False, None
+        self._matters = dict.fromkeys(self._matters, True)
+
     def open(self) -> None:
         self._launch_clients(CLIENTS_MIN)
 
@@ -131,9 +136,10 @@ class ProcessWorld:
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
         if program.before and program not in self._matters:
-            self._matters[program] = self._past_matters(program)
+            self._matters[program] = not self._trusts or self._past_matters(program)
         alone = self._matters.get(program, False)
-        if fresh or self._dirty or alone or self._used >= SCHEDULES_PER_CLIENT:
+        other, self._program = program != self._program and not self._trusts, program
+        if fresh or other or self._dirty or alone or self._used >= SCHEDULES_PER_CLIENT:
             self._close_clients()
         self._launch_clients(len(program.clients))
         if alone:
@@ -418,10 +424,14 @@ class ProcessWorld:
         done = program.letters <= self._rehearsed and len(program.clients) <= self._clients_max
         if done and program in self._known:
             return
-        for rehearsal in (Alternating(1), Alternating(-1), Replay("")):
+        rehearsals: tuple[Strategy, ...] = (Alternating(1), Alternating(-1), Replay(""))
+        for number, rehearsal in enumerate(rehearsals):
+            if (program, number) in self._spoiling:
+                continue
             with contextlib.suppress(Unfinished):
                 self._one(program, started(rehearsal))
             if self._dirty:  # a damaged store would show nothing: better a cold one
+                self._spoiling.add((program, number))
                 self._close_clients()
                 self._launch_clients(len(program.clients))
         self._known.add(program)

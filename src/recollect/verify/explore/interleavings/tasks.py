@@ -115,8 +115,11 @@ class TaskWorld:
         """Whether what the store remembers changes how a program goes."""
         self._only_cancelled = False
         self._trusts = True
+        self._program: ClientsProgram | None = None
         self._usual: dict[ClientsProgram, tuple[ScheduleRun, int]] = {}
         """How a program goes on a new store if nobody gives up, and with how many connections."""
+        self._spoiling: set[tuple[ClientsProgram, int]] = set()
+        """Rehearsals that damage a store, and are left out from then on."""
         self._known: set[ClientsProgram] = set()
         """Programs that were rehearsed."""
         self._rehearsed: set[str] = set()
@@ -150,10 +153,11 @@ class TaskWorld:
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
         if program.before and program not in self._matters:
-            self._matters[program] = self._past_matters(program)
+            self._matters[program] = not self._trusts or self._past_matters(program)
         alone = self._matters.get(program, False)
+        other, self._program = program != self._program and not self._trusts, program
         worn = self._used >= SCHEDULES_PER_STORE or (self._used > 0 and self._memory.is_large)
-        if fresh or worn or alone or (self._dirty and not self._is_as_before(program)):
+        if fresh or other or worn or alone or (self._dirty and not self._is_as_before(program)):
             self.close()
         if self._loop is None:
             self._open()
@@ -205,7 +209,8 @@ class TaskWorld:
         return False
 
     def trust_no_more(self) -> None:
-        self._trusts = False
+        self._trusts, self._program = False, None
+        self._matters = dict.fromkeys(self._matters, True)
         self._usual.clear()
 
     @property
@@ -219,10 +224,14 @@ class TaskWorld:
         if done and program in self._known:
             return
         some = self._cancellations and program in self._known
-        for rehearsal in (Alternating(1),) if some else (Alternating(1), Alternating(-1), Replay("")):
+        rehearsals: tuple[Strategy, ...] = (Alternating(1), Alternating(-1), Replay(""))
+        for number, rehearsal in enumerate(rehearsals[:1] if some else rehearsals):
+            if (program, number) in self._spoiling:
+                continue
             with contextlib.suppress(Unfinished):
                 self._one(program, started(rehearsal), 0)
             if self._dirty:  # a damaged store would show nothing: better a cold one
+                self._spoiling.add((program, number))
                 self.close()
                 self._open()
         if self._cancellations and self._trusts and program not in self._usual:

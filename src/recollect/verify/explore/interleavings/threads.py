@@ -99,13 +99,6 @@ class ThreadWorld:
 
     unseen: str | None = None
 
-    @property
-    def is_used(self) -> bool:
-        return self._used > 1
-
-    def trust_no_more(self) -> None:
-        """Nobody gives up here."""
-
     def __init__(
         self,
         spec: str,
@@ -128,11 +121,21 @@ class ThreadWorld:
         self._held = ExitStack()
         self._files: set[str] = set()
         self._target: Target | None = None
+        self._trusts = True
+        self._program: ClientsProgram | None = None
         self._matters: dict[ClientsProgram, bool] = {}
         """Whether what the store remembers changes how a program goes."""
         self._dirty, self._used = True, 0
         self._running: _Runner | None = None
         self._runners: list[_Runner] = []
+
+    @property
+    def is_used(self) -> bool:
+        return self._used > 1
+
+    def trust_no_more(self) -> None:
+        self._trusts, self._program = False, None
+        self._matters = dict.fromkeys(self._matters, True)
 
     def open(self) -> None:
         self._open()
@@ -141,9 +144,10 @@ class ThreadWorld:
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
         if program.before and program not in self._matters:
-            self._matters[program] = self._past_matters(program)
+            self._matters[program] = not self._trusts or self._past_matters(program)
         alone = self._matters.get(program, False)
-        if fresh or self._dirty or alone or self._used >= SCHEDULES_PER_STORE:
+        other, self._program = program != self._program and not self._trusts, program
+        if fresh or other or self._dirty or alone or self._used >= SCHEDULES_PER_STORE:
             self._open()
         self._used += 1
         return self._one(program, strategy)

@@ -53,7 +53,8 @@ class ScheduleRun:
         ]
 
 
-_NUMBER = re.compile(r"[0-9]+")
+_NUMBER = re.compile(r"[0-9]{4,}")
+"""Numbers of messages and turns, which differ between schedules."""
 
 
 class World(Protocol):
@@ -78,7 +79,8 @@ class World(Protocol):
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun: ...
 
     def trust_no_more(self) -> None:
-        """From now on, a store is reopened whenever a caller gave up."""
+        """What a store remembers has changed how a schedule went: from now on, it is reopened for another program, for
+        each schedule with messages before, and whenever a caller gave up."""
         ...
 
     def session(self, number: int) -> str:
