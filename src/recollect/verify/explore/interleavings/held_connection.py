@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
+import itertools
 import select
 import socket
 import time
@@ -39,6 +40,8 @@ class Segment:
     owner: str
     moment: int
     data: bytearray = field(default_factory=bytearray)
+    number: int = field(default_factory=itertools.count().__next__)
+    """In the order in which they were begun, on whatever connection."""
     request: SentRequest | None = None
     reply: bytes = b""
 
@@ -134,6 +137,11 @@ class HeldConnection(asyncio.Transport):
         return 0
 
     # ---- what the scheduler does
+
+    @property
+    def oldest(self) -> int:
+        """The number of the oldest request that waits for something."""
+        return min((segment.number for segment in (*self.out[:1], *self.answers[:1])), default=-1)
 
     @property
     def next_request(self) -> SentRequest:

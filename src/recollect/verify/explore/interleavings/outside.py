@@ -175,7 +175,8 @@ class Outside:
     # ---- what could happen next
 
     def offer(self, options: StepOptions) -> None:
-        for one in self.connections:
+        # Not in the order of the connections: which of two equal ones a task gets depends on who had it before.
+        for one in sorted(self.connections, key=lambda each: each.oldest):
             if one.out and not one.gone and not one.in_engine:
                 owner, request = one.out[0].owner, one.next_request
                 what = f"arrive:{self.place(owner, one)}"

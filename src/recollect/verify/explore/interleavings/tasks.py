@@ -426,7 +426,7 @@ class TaskWorld:
             if not seat.busy or not self._cancellations_left:
                 continue
             found.offer(seat.name, f"cancel:{seat.begun}", partial(self._cancel, seat), mark="!")
-            for one in self._outside.connections:
+            for one in sorted(self._outside.connections, key=lambda each: each.oldest):
                 if one.answers and one.answers[0].owner == seat.name:
                     what = f"cancel+:{self._outside.place(seat.name, one)}"
                     found.offer(seat.name, what, partial(self._cancel, seat, one), mark="~")
