@@ -45,6 +45,7 @@ from recollect.verify.explore.interleavings.search import (
     started,
 )
 from recollect.verify.explore.interleavings.statement_gate import gate_for
+from recollect.verify.explore.interleavings.store_past import StorePast
 from recollect.verify.explore.interleavings.tasks import ROUNDS_FREE, ROUNDS_MAX
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
@@ -107,17 +108,7 @@ class ProcessWorld:
         self.session = SessionNames("p")
         self._clients: list[_GatedClient] = []
         """As many as a program has needed so far; the last ones may have no part in the next."""
-        self._trusts = True
-        self._program: ClientsProgram | None = None
-        self._matters: dict[ClientsProgram, bool] = {}
-        """Whether what the stores remember changes how a program goes."""
-        self._spoiling: set[tuple[ClientsProgram, int]] = set()
-        """Rehearsals that damage a store, and are left out from then on."""
-        self._known: set[ClientsProgram] = set()
-        """Programs that were rehearsed."""
-        self._rehearsed: set[str] = set()
-        """What these clients' stores have done, and for how many at once."""
-        self._clients_max = 0
+        self._past = StorePast()
         self._dirty, self._used = False, 0
         self._touched: set[tuple[str, bool]] = set()
 
@@ -126,8 +117,7 @@ class ProcessWorld:
         return self._used > 1
 
     def trust_no_more(self) -> None:
-        self._trusts, self._program = False, None
-        self._matters = dict.fromkeys(self._matters, True)
+        self._past.trust_no_more()
 
     def open(self) -> None:
         self._launch_clients(CLIENTS_MIN)
@@ -135,11 +125,8 @@ class ProcessWorld:
     # ---- one schedule
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
-        if program.before and program not in self._matters:
-            self._matters[program] = not self._trusts or self._past_matters(program)
-        alone = self._matters.get(program, False)
-        other, self._program = program != self._program and not self._trusts, program
-        if fresh or other or self._dirty or alone or self._used >= SCHEDULES_PER_CLIENT:
+        alone, anew = self._past.begins(program, self._past_matters)
+        if fresh or anew or self._dirty or self._used >= SCHEDULES_PER_CLIENT:
             self._close_clients()
         self._launch_clients(len(program.clients))
         if alone:
@@ -408,35 +395,31 @@ class ProcessWorld:
             self._warm(program)
             with contextlib.suppress(Unfinished):
                 courses.append(self._one(program, started(Replay(""))))
-        self._rehearsed |= program.letters
         return self._dirty or len(courses) < 3 or not courses[1].went_like(courses[2])
 
     def _warm(self, program: ClientsProgram) -> None:
         """Lets each client of new stores read, which opens its connection and changes nothing."""
-        if self._clients_max < len(program.clients):
+        if self._past.clients_max < len(program.clients):
             with contextlib.suppress(Unfinished):
                 self._one(program.reading, started(Alternating(1)))
-            self._clients_max = len(program.clients)
+            self._past.clients_max = len(program.clients)
 
     def _rehearse(self, program: ClientsProgram) -> None:
         """Runs a new program a few times first, which the engine remembers (scripts); and any on stores that have not
         done what it does, or for fewer clients."""
-        done = program.letters <= self._rehearsed and len(program.clients) <= self._clients_max
-        if done and program in self._known:
+        if self._past.has_done(program):
             return
         rehearsals: tuple[Strategy, ...] = (Alternating(1), Alternating(-1), Replay(""))
         for number, rehearsal in enumerate(rehearsals):
-            if (program, number) in self._spoiling:
+            if (program, number) in self._past.spoiling:
                 continue
             with contextlib.suppress(Unfinished):
                 self._one(program, started(rehearsal))
             if self._dirty:  # a damaged store would show nothing: better a cold one
-                self._spoiling.add((program, number))
+                self._past.spoiling.add((program, number))
                 self._close_clients()
                 self._launch_clients(len(program.clients))
-        self._known.add(program)
-        self._rehearsed |= program.letters
-        self._clients_max = max(self._clients_max, len(program.clients))
+        self._past.did(program)
 
     def _launch_clients(self, count: int) -> None:
         """Sees to it that so many clients are there."""
@@ -483,7 +466,7 @@ class ProcessWorld:
                 client.worker = None
             client.reply = client.work = None
         self._dirty, self._used = False, 0
-        self._rehearsed, self._clients_max = set(), 0
+        self._past.opened()
 
     def close(self) -> None:
         self._close_clients()

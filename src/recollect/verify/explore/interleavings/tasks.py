@@ -36,6 +36,7 @@ from recollect.verify.explore.interleavings.schedule_history import BEFORE, oper
 from recollect.verify.explore.interleavings.search import Alternating, Diverged, Replay, Strategy, started
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop
 from recollect.verify.explore.interleavings.store_memory import StoreMemory
+from recollect.verify.explore.interleavings.store_past import StorePast
 from recollect.verify.explore.interleavings.told_statements import told_statements
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
@@ -111,20 +112,10 @@ class TaskWorld:
         self.session = SessionNames("t")
         self._loop: SteppedLoop | None = None
         self._dirty, self._used = False, 0
-        self._matters: dict[ClientsProgram, bool] = {}
-        """Whether what the store remembers changes how a program goes."""
         self._only_cancelled = False
-        self._trusts = True
-        self._program: ClientsProgram | None = None
+        self._past = StorePast()
         self._usual: dict[ClientsProgram, tuple[ScheduleRun, int]] = {}
         """How a program goes on a new store if nobody gives up, and with how many connections."""
-        self._spoiling: set[tuple[ClientsProgram, int]] = set()
-        """Rehearsals that damage a store, and are left out from then on."""
-        self._known: set[ClientsProgram] = set()
-        """Programs that were rehearsed."""
-        self._rehearsed: set[str] = set()
-        """What this store has done, and for how many clients at once."""
-        self._clients_max = 0
         self._steps = self._fingerprint = self._timers_set = 0
         self._free = True
         """While true, nothing is recorded, and whatever can happen happens at once."""
@@ -152,12 +143,9 @@ class TaskWorld:
     # ---- one schedule
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
-        if program.before and program not in self._matters:
-            self._matters[program] = not self._trusts or self._past_matters(program)
-        alone = self._matters.get(program, False)
-        other, self._program = program != self._program and not self._trusts, program
+        alone, anew = self._past.begins(program, self._past_matters)
         worn = self._used >= SCHEDULES_PER_STORE or (self._used > 0 and self._memory.is_large)
-        if fresh or other or worn or alone or (self._dirty and not self._is_as_before(program)):
+        if fresh or anew or worn or (self._dirty and not self._is_as_before(program)):
             self.close()
         if self._loop is None:
             self._open()
@@ -180,15 +168,14 @@ class TaskWorld:
             self._warm(program)
             with contextlib.suppress(Unfinished):
                 courses.append(self._one(program, started(Replay("")), 0))
-        self._rehearsed |= program.letters
         return self._dirty or len(courses) < 3 or not courses[1].went_like(courses[2])
 
     def _warm(self, program: ClientsProgram) -> None:
         """Lets each client of a new store read, which opens its connection and changes nothing."""
-        if self._clients_max < len(program.clients):
+        if self._past.clients_max < len(program.clients):
             with contextlib.suppress(Unfinished):
                 self._one(program.reading, started(Alternating(1)), 0)
-            self._clients_max = len(program.clients)
+            self._past.clients_max = len(program.clients)
             self._outside.look_for_strangers()
 
     def _is_as_before(self, program: ClientsProgram) -> bool:
@@ -209,8 +196,7 @@ class TaskWorld:
         return False
 
     def trust_no_more(self) -> None:
-        self._trusts, self._program = False, None
-        self._matters = dict.fromkeys(self._matters, True)
+        self._past.trust_no_more()
         self._usual.clear()
 
     @property
@@ -220,26 +206,23 @@ class TaskWorld:
     def _rehearse(self, program: ClientsProgram) -> None:
         """Runs a new program a few times first, which the engine remembers (scripts); and any on a store that has not
         done what it does, or for fewer clients: then its connections and prepared statements are there."""
-        done = program.letters <= self._rehearsed and len(program.clients) <= self._clients_max
-        if done and program in self._known:
+        if self._past.has_done(program):
             return
-        some = self._cancellations and program in self._known
+        some = self._cancellations and self._past.knows(program)
         rehearsals: tuple[Strategy, ...] = (Alternating(1), Alternating(-1), Replay(""))
         for number, rehearsal in enumerate(rehearsals[:1] if some else rehearsals):
-            if (program, number) in self._spoiling:
+            if (program, number) in self._past.spoiling:
                 continue
             with contextlib.suppress(Unfinished):
                 self._one(program, started(rehearsal), 0)
             if self._dirty:  # a damaged store would show nothing: better a cold one
-                self._spoiling.add((program, number))
+                self._past.spoiling.add((program, number))
                 self.close()
                 self._open()
-        if self._cancellations and self._trusts and program not in self._usual:
+        if self._cancellations and self._past.trusts and program not in self._usual:
             with contextlib.suppress(Unfinished):
                 self._usual[program] = self._one(program, started(Alternating(1)), 0), self._connections
-        self._known.add(program)
-        self._rehearsed |= program.letters
-        self._clients_max = max(self._clients_max, len(program.clients))
+        self._past.did(program)
         self._outside.look_for_strangers()
 
     def _one(self, program: ClientsProgram, strategy: Strategy, cancellations: int) -> ScheduleRun:
@@ -288,7 +271,7 @@ class TaskWorld:
         self._loop = self._outside.open_loop()
         self._in_loop(self._opening())
         self._dirty, self._used = False, 0
-        self._rehearsed, self._clients_max = set(), 0
+        self._past.opened()
 
     async def _opening(self) -> None:
         self._target = Target(self._spec, self._endpoint, self._form)

@@ -30,6 +30,7 @@ from recollect.verify.explore.interleavings.other_threads import all_wait, await
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
 from recollect.verify.explore.interleavings.search import Choice, Replay, Strategy, started
+from recollect.verify.explore.interleavings.store_past import StorePast
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
     NewHistory,
@@ -121,10 +122,7 @@ class ThreadWorld:
         self._held = ExitStack()
         self._files: set[str] = set()
         self._target: Target | None = None
-        self._trusts = True
-        self._program: ClientsProgram | None = None
-        self._matters: dict[ClientsProgram, bool] = {}
-        """Whether what the store remembers changes how a program goes."""
+        self._past = StorePast()
         self._dirty, self._used = True, 0
         self._running: _Runner | None = None
         self._runners: list[_Runner] = []
@@ -134,8 +132,7 @@ class ThreadWorld:
         return self._used > 1
 
     def trust_no_more(self) -> None:
-        self._trusts, self._program = False, None
-        self._matters = dict.fromkeys(self._matters, True)
+        self._past.trust_no_more()
 
     def open(self) -> None:
         self._open()
@@ -143,11 +140,8 @@ class ThreadWorld:
     # ---- one schedule
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
-        if program.before and program not in self._matters:
-            self._matters[program] = not self._trusts or self._past_matters(program)
-        alone = self._matters.get(program, False)
-        other, self._program = program != self._program and not self._trusts, program
-        if fresh or other or self._dirty or alone or self._used >= SCHEDULES_PER_STORE:
+        _, anew = self._past.begins(program, self._past_matters)
+        if fresh or anew or self._dirty or self._used >= SCHEDULES_PER_STORE:
             self._open()
         self._used += 1
         return self._one(program, strategy)

@@ -1,0 +1,54 @@
+"""What a store has been used for: whether it may be used for another schedule, and what is rehearsed on it first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from recollect.verify.explore.interleavings.program import ClientsProgram
+
+
+@dataclass
+class StorePast:
+    """Of the stores of one world, one after the other."""
+
+    trusts: bool = True
+    """False once a schedule went otherwise because of what a store remembers."""
+    spoiling: set[tuple[ClientsProgram, int]] = field(default_factory=set)
+    """Rehearsals that damage a store, and are left out from then on."""
+    clients_max: int = 0
+    """For how many clients at once this store has been used."""
+    _matters: dict[ClientsProgram, bool] = field(default_factory=dict)
+    _known: set[ClientsProgram] = field(default_factory=set)
+    _rehearsed: set[str] = field(default_factory=set)
+    _latest: ClientsProgram | None = None
+
+    def begins(self, program: ClientsProgram, matters: Callable[[ClientsProgram], bool]) -> tuple[bool, bool]:
+        """Whether each schedule of it needs a new store, because of what a store remembers (`matters` tries it out, for
+        programs with messages before); and whether this one does."""
+        if program.before and program not in self._matters:
+            self._matters[program] = not self.trusts or matters(program)
+        alone = self._matters.get(program, False)
+        other, self._latest = program != self._latest and not self.trusts, program
+        return alone, alone or other
+
+    def trust_no_more(self) -> None:
+        self.trusts, self._latest = False, None
+        self._matters = dict.fromkeys(self._matters, True)
+
+    def opened(self) -> None:
+        self._rehearsed, self.clients_max = set(), 0
+
+    def knows(self, program: ClientsProgram) -> bool:
+        """Whether the engine has seen it, where scripts stay."""
+        return program in self._known
+
+    def has_done(self, program: ClientsProgram) -> bool:
+        """Whether this store has done what it does, for as many clients, and the engine has seen it."""
+        done = program.letters <= self._rehearsed and len(program.clients) <= self.clients_max
+        return done and self.knows(program)
+
+    def did(self, program: ClientsProgram) -> None:
+        self._known.add(program)
+        self._rehearsed |= program.letters
+        self.clients_max = max(self.clients_max, len(program.clients))
