@@ -193,7 +193,7 @@ _EVERYSEC = (
         syncs=2,
     ),
     Rule(
-        _DEATH,
+        (*_DEATH, "disk-full"),  # which ends in a kill, and a disk that has just been full may be slow
         TAIL,
         2.0,
         "usually nothing; up to two seconds of acknowledged writes while fsync is slow, tail only",

@@ -73,6 +73,13 @@ def test_silence_is_not_promised_for_another_policy_or_version_on_the_same_data(
     assert "silent-reset" in promise("redis", "none", "disk-full").allows, "it ends in a crash"
 
 
+def test_a_full_disk_ends_in_a_kill() -> None:
+    for engine in ENGINES.keys() - {"chroma"}:  # a full disk tears Chroma's index, which is worse than a kill
+        for policy in ENGINES[engine]:
+            killed, filled = promise(engine, policy, "kill-engine"), promise(engine, policy, "disk-full")
+            assert set(killed.allows) <= set(filled.allows), (engine, policy)
+
+
 def test_no_engine_may_lose_updates_or_duplicate_by_concurrency() -> None:
     for engine, policy, _ in CELLS:
         for fault in ("concurrent-writers", "lost-ack", "latency", "kill-app", "older-writer"):
