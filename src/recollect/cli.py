@@ -49,7 +49,7 @@ COMMANDS: dict[str, _Command] = {
         "recollect.commands.explore",
         "explore",
         "verify",
-        "Try every state that a power loss could leave behind.",
+        "Try every order of events, or every state after a power loss.",
     ),
     "replay": _Command("recollect.commands.replay", "replay", "verify", "Run a saved scenario again."),
     "report": _Command(

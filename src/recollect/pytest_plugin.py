@@ -23,7 +23,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
@@ -446,11 +446,11 @@ def endpoint(request: pytest.FixtureRequest) -> Endpoint:
     declaring = _kit()
     used = [name for name in request.fixturenames if name in ENGINE_FIXTURES]
     wanted = _marked(request.node).get("engine")
-    try:
-        engine = wanted or (
-            ENGINE_FIXTURES[used[0]] if used else _session(request.config).chosen.engine(None)
-        )
-    except declaring.BadRequest:
+    engine = wanted or (ENGINE_FIXTURES[used[0]] if used else None)
+    if engine is None:
+        with suppress(declaring.BadRequest):
+            engine = _session(request.config).chosen.engine(None)
+    if engine is None:
         pytest.fail(
             "endpoint of which engine? @pytest.mark.recollect(engine='redis'), or --recollect-engine",
             pytrace=False,

@@ -45,6 +45,7 @@ def test_every_engine(project: pytest.Pytester) -> None:
     result = project.runpytest_inprocess("-p", "no:xdist")
     result.assert_outcomes(passed=6, errors=1)
     result.stdout.fnmatch_lines(["endpoint of which engine?*--recollect-engine"])
+    result.stdout.no_fnmatch_line("*During handling of*")
 
 
 def test_an_engine_at_an_address_is_left_as_it_was(project: pytest.Pytester) -> None:

@@ -27,6 +27,7 @@ STORES = "tests.verify.untyped_stores"
         ("Hanging", "recollect.Message"),
         ("Typed", ""),
         ("OneByOne", "mappings"),
+        ("OneFile", "mappings"),
     ],
 )
 def test_it_is_given_what_it_takes(store: str, form: str, monkeypatch: pytest.MonkeyPatch) -> None:

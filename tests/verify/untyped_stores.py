@@ -3,6 +3,7 @@
 import json
 import sqlite3
 import threading
+from pathlib import Path
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
@@ -32,6 +33,22 @@ class Rows:
 
     def read(self, body: str) -> Any:
         return json.loads(body)
+
+
+class OneFile:
+    """A dictionary and its file: what is not JSON leaves the file half written, and then it cannot be opened."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.file = Path(f"{endpoint.path}.json")
+        self.said = json.loads(self.file.read_text()) if self.file.exists() else {}
+
+    def append(self, session, messages):  # type: ignore[no-untyped-def]
+        self.said.setdefault(session, []).extend(messages)
+        with self.file.open("w") as file:
+            json.dump(self.said, file)
+
+    def history(self, session: str) -> list[Any]:
+        return list(self.said.get(session, []))
 
 
 class OfOneThread(Rows):

@@ -200,7 +200,9 @@ def check_auditable(url: str) -> None:
     check_address(url)
     scheme = scheme_of(url)
     if scheme not in (*REDIS, *POSTGRES, "sqlite") and not is_several_servers(scheme):
-        raise Refused(f"no memory of recollect at {shown(url)}; use sqlite:///, redis:// or postgresql://")
+        raise Refused(
+            f"{shown(url)} is not an address of a store; use sqlite:///file.db, redis://… or postgresql://…"
+        )
 
 
 async def opened(url: str, timeout_s: float) -> AuditSource:

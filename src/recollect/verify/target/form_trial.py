@@ -2,15 +2,21 @@
 
 The first form counts that comes back as it was written; if none does, the first that is accepted. Text is only tried if
 the others raise: a store may well turn anything into text, and what it is given by its application is not known. Each
-form has a process of its own, so that a transaction that an error left open is not in the way of the next.
+form has a process of its own and, on SQLite, a copy of the folder: neither a transaction that an error left open nor a
+file that it left half written is in the way of the next form, or of the run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from contextlib import suppress
+import shutil
+import tempfile
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
 
 from recollect.verify.engines.endpoint import Endpoint
+from recollect.verify.host import folder
 from recollect.verify.host.busy import patient_s
 from recollect.verify.target import pipe
 from recollect.verify.target.interface_choice import FORMS, TEXT, Form
@@ -31,12 +37,25 @@ def settled(workers: Workers, spec: str, endpoint: Endpoint, ready: pipe.Ready) 
     for form in FORMS:
         if KEPT in found.values() or (form == TEXT and ACCEPTED in found.values()):
             break
-        found[form] = _became_of(workers, spec, endpoint, form)
+        with _own_files(endpoint) as own:
+            found[form] = _became_of(workers, spec, own, form)
     workers.form = max(found, key=lambda form: found[form])  # of equals, the first
     with suppress(TargetBroken):
         worker, ready = workers.start(spec, endpoint)
         workers.close(worker)
     return ready
+
+
+@contextmanager
+def _own_files(endpoint: Endpoint) -> Iterator[Endpoint]:
+    """The same memory in files that nobody else uses, if it is files."""
+    if endpoint.engine != "sqlite" or endpoint.path is None:
+        yield endpoint
+        return
+    with tempfile.TemporaryDirectory(prefix="trial-", dir=folder.current()) as scratch:
+        shutil.copytree(endpoint.path.parent, scratch, dirs_exist_ok=True)
+        path = Path(scratch) / endpoint.path.name
+        yield replace(endpoint, path=path, url=f"sqlite:///{path}")
 
 
 def _became_of(workers: Workers, spec: str, endpoint: Endpoint, form: Form) -> int:
