@@ -143,6 +143,25 @@ def test_a_value_outlives_the_run_that_wrote_it(saver: RecollectSaver, thread: A
     assert _values(saver, last) == {**STATE, "step": "next"}
 
 
+@pytest.mark.parametrize("how", ["runs", "thread"])
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_a_run_that_goes_on_after_its_checkpoint_was_removed_keeps_its_values(
+    saver: RecollectSaver, place: Place, thread: Any, how: str, elsewhere: bool
+) -> None:
+    config = _next(saver, _first(saver, thread))
+    found = saver.get_tuple(config)
+    assert found is not None
+    with RecollectSaver(place.url) as other:
+        remover = other if elsewhere else saver
+        if how == "runs":
+            remover.delete_for_runs(["first", "next"])
+        else:
+            remover.delete_thread(thread["configurable"]["thread_id"])
+        last = _child(saver, config, found.checkpoint)
+        assert _values(other, last) == {**STATE, "step": "next"}
+        assert _values(other, _child(saver, last, found.checkpoint)) == {**STATE, "step": "next"}
+
+
 def test_nothing_is_left_of_values_that_nobody_refers_to(tmp_path: Path, thread: Any) -> None:
     with RecollectSaver(f"sqlite:///{tmp_path}/memory.db") as saver:
         _next(saver, _first(saver, thread))

@@ -9,7 +9,8 @@ Which rows a checkpoint refers to follows from its parent's. Those of the latest
 LangGraph reads a checkpoint before it puts the next one. A value whose home is not known is written again.
 
 If a checkpoint is dropped, those of its values that others still refer to get rows of their own. So whoever does not
-find a value at its home looks for it there.
+find a value at its home looks for it there. A parent that was dropped meanwhile has nothing to refer to: the statement
+that puts its child then stores nothing, and all values are written again.
 """
 
 import threading
@@ -97,6 +98,11 @@ class Laid(msgspec.Struct, frozen=True):
     layout: Layout
     own_rows: dict[bytes, bytes]
     """New rows of values."""
+
+    @property
+    def needs_parent(self) -> bool:
+        """Whether it refers to values that are there as long as its parent is."""
+        return len(self.layout.homes) > len(self.own_rows)
 
 
 class KnownHomes:

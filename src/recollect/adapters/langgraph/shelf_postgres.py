@@ -24,6 +24,7 @@ from recollect.adapters.langgraph.shelf import (
 )
 from recollect.adapters.langgraph.shelf_layout import (
     KnownHomes,
+    Laid,
     Layout,
     for_child,
     has_others,
@@ -78,7 +79,7 @@ _NAMESPACES = for_postgres(NAMESPACES)
 _ANCESTORS = for_postgres(ANCESTORS)
 
 _PUT = """
-INSERT INTO langgraph_checkpoints VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
+INSERT INTO langgraph_checkpoints SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 {condition}
 ON CONFLICT (thread, namespace, id) DO UPDATE SET parent = excluded.parent, run = excluded.run,
     refs = excluded.refs, checkpoint = excluded.checkpoint, metadata = excluded.metadata,
     homes = excluded.homes, inline = excluded.inline"""
@@ -90,6 +91,18 @@ WITH kept AS (
     ON CONFLICT (thread, namespace, ref) DO UPDATE SET value = excluded.value
 )
 {_PUT}"""
+
+_PARENT_THERE = (
+    "WHERE EXISTS (SELECT FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = $4)"
+)
+_PUTS = {
+    (with_rows, needs_parent): (_PUT_WITH_ROWS if with_rows else _PUT).format(
+        condition=_PARENT_THERE if needs_parent else ""
+    )
+    for with_rows in (False, True)
+    for needs_parent in (False, True)
+}
+"""Keyed by whether there are rows of values, and whether nothing is put if the parent is gone."""
 
 _LAYOUT = (
     "SELECT refs, homes, inline FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = $3"
@@ -197,6 +210,13 @@ class PostgresShelf:
         if has_others(row, values):
             parent = self._homes.of(row) or await self._layout_of_parent(row)
         laid = laid_out(row, values, unchanged, parent)
+        if not await self._put(row, laid):
+            laid = laid_out(row, values, unchanged, None)
+            await self._put(row, laid)
+        self._homes.note(row.place, row.id, laid.layout)
+
+    async def _put(self, row: CheckpointRow, laid: Laid) -> bool:
+        """False if the parent that it needs is gone."""
         layout, own_rows = laid.layout, laid.own_rows
         given = (
             *row.place,
@@ -209,11 +229,9 @@ class PostgresShelf:
             list(layout.homes.values()) if layout.other_rows else None,
             msgspec.msgpack.encode(layout.inline) if layout.inline else None,
         )
-        if own_rows:
-            await self._write(_PUT_WITH_ROWS, *given, list(own_rows), list(own_rows.values()))
-        else:
-            await self._write(_PUT, *given)
-        self._homes.note(row.place, row.id, layout)
+        rows = (list(own_rows), list(own_rows.values())) if own_rows else ()
+        done = await self._write(_PUTS[bool(own_rows), laid.needs_parent], *given, *rows)
+        return done != "INSERT 0 0"
 
     async def _layout_of_parent(self, row: CheckpointRow) -> Layout | None:
         assert row.parent is not None
@@ -297,6 +315,8 @@ class PostgresShelf:
 
     async def delete_thread(self, thread: bytes) -> None:
         async with self._transaction() as connection:
+            # Nobody may put a checkpoint whose parent is about to go.
+            await connection.execute("LOCK TABLE langgraph_checkpoints IN SHARE ROW EXCLUSIVE MODE")
             for table in TABLES:
                 await connection.execute(f"DELETE FROM {table} WHERE thread = $1", thread)
         self._homes.forget(thread)
@@ -358,9 +378,10 @@ class PostgresShelf:
         self._pool.release(connection)
         return answer
 
-    async def _write(self, statement: str, *values: Any) -> None:
+    async def _write(self, statement: str, *values: Any) -> str:
+        """What the server says that it did."""
         try:
-            await self._alone("execute", statement, values)
+            return str(await self._alone("execute", statement, values))
         except Exception as error:
             raise write_error(error) from error
 

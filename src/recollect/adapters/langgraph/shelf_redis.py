@@ -33,6 +33,7 @@ from recollect.adapters.langgraph.shelf import (
     ThreadPlace,
     Unchanged,
 )
+from recollect.adapters.langgraph.shelf_layout import has_others
 from recollect.errors import (
     DurabilityUnavailable,
     EngineUnavailable,
@@ -48,9 +49,13 @@ from recollect.store import Options
 from recollect.stores.redis.address import parse_address
 from recollect.stores.redis.errors import not_connected
 
-# KEYS: places, c, i, l, v. ARGV: the place, the id, the checkpoint, its links, then references and values in turn.
+_PARENT_GONE = -1
+
+# KEYS: places, c, i, l, v. ARGV: the place, the id, the checkpoint, its links, the parent that must be there for its
+# values to be there (or nothing), then references and values in turn.
 _PUT = """
-for at = 5, #ARGV, 2 do redis.call('HSET', KEYS[5], ARGV[at], ARGV[at + 1]) end
+if ARGV[5] ~= '' and redis.call('HEXISTS', KEYS[2], ARGV[5]) == 0 then return -1 end
+for at = 6, #ARGV, 2 do redis.call('HSET', KEYS[5], ARGV[at], ARGV[at + 1]) end
 redis.call('HSET', KEYS[4], ARGV[2], ARGV[4])
 redis.call('ZADD', KEYS[3], 0, ARGV[2])
 redis.call('SADD', KEYS[1], ARGV[1])
@@ -248,10 +253,12 @@ class RedisShelf:
             f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in row.refs)}"
         )
         kept = msgspec.msgpack.encode(_Kept(row.checkpoint, row.metadata))
-        pairs = [part for ref, value in values.items() for part in (ref.hex(), value)]
-        name = _name(row.place)
         keys = [self._places, *self._keys(row.place)]
-        await self._change(_PUT, keys, [name, row.id.hex(), kept, links, *pairs])
+        given = [_name(row.place), row.id.hex(), kept, links]
+        needed = row.parent.hex() if row.parent is not None and has_others(row, values) else ""
+        if await self._change(_PUT, keys, [*given, needed, *_pairs(values)]) == _PARENT_GONE:
+            others = {ref: value for ref in row.refs if ref not in values and (value := unchanged(ref))}
+            await self._change(_PUT, keys, [*given, "", *_pairs({**others, **values})])
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         arguments: list[bytes] = []
@@ -392,11 +399,11 @@ class RedisShelf:
                 "one. Open it again if that is intended"
             )
 
-    async def _change(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> None:
+    async def _change(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         self._check_open()
         try:
             async with asyncio.timeout(self._timeout_s):
-                await self._scripts[script](keys=keys, args=arguments)
+                return await self._scripts[script](keys=keys, args=arguments)
         except exceptions.ResponseError as error:
             raise NotWritten(f"{self._address} refused: {error}; nothing was written") from error
         except (exceptions.RedisError, OSError) as error:
@@ -424,6 +431,10 @@ class RedisShelf:
         self._owner.check()
         if self._closed:
             raise StoreClosed("saver")
+
+
+def _pairs(values: Mapping[bytes, bytes]) -> list[str | bytes]:
+    return [part for ref, value in values.items() for part in (ref.hex(), value)]
 
 
 def _name(place: ThreadPlace) -> str:

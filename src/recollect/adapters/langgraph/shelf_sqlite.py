@@ -105,7 +105,9 @@ class SqliteShelf(SqliteTransactions[Job]):
         if has_others(row, values):
             parent = self._homes.of(row) or await self._read(_layout_of_parent(row), inline=True)
         laid = laid_out(row, values, unchanged, parent)
-        await self._submit(_putting(row, laid))
+        if not await self._submit(_putting(row, laid)):
+            laid = laid_out(row, values, unchanged, None)
+            await self._submit(_putting(row, laid))
         self._homes.note(row.place, row.id, laid.layout)
 
     def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> bool:
@@ -165,7 +167,8 @@ class SqliteShelf(SqliteTransactions[Job]):
                 connection.execute("BEGIN IMMEDIATE")
             if guard.harm_before_write(locked=not alone) is not None:
                 return False
-            job(connection)
+            if job(connection) is False:
+                return False
             if not alone:
                 connection.execute("COMMIT")
             return guard.harm_after_commit() is None
@@ -277,7 +280,14 @@ class SqliteShelf(SqliteTransactions[Job]):
 
 
 _PUT_VALUE = "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)"
-_PUT_CHECKPOINT = "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+_PUT_CHECKPOINT = (
+    "INSERT OR REPLACE INTO langgraph_checkpoints SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10"
+)
+_PUT_CHILD = (
+    f"{_PUT_CHECKPOINT} WHERE EXISTS "
+    "(SELECT 1 FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = $4)"
+)
+"""Nothing, if its parent is gone."""
 _LAYOUT = (
     "SELECT refs, homes, inline FROM langgraph_checkpoints WHERE thread = ? AND namespace = ? AND id = ?"
 )
@@ -295,13 +305,15 @@ def _layout_of_parent(row: CheckpointRow) -> Callable[[sqlite3.Connection], Layo
 
 
 def _putting(row: CheckpointRow, laid: Laid) -> Job:
-    def job(connection: sqlite3.Connection) -> None:
+    """False is its result if the parent that it needs is gone."""
+
+    def job(connection: sqlite3.Connection) -> bool:
         for ref, value in laid.own_rows.items():
             connection.execute(_PUT_VALUE, (*row.place, ref, value))
         layout = laid.layout
-        connection.execute(
-            _PUT_CHECKPOINT,
-            (
+        done = connection.execute(
+            _PUT_CHILD if laid.needs_parent else _PUT_CHECKPOINT,
+            numbered(
                 *row.place,
                 row.id,
                 row.parent,
@@ -313,6 +325,7 @@ def _putting(row: CheckpointRow, laid: Laid) -> Job:
                 _ENCODE(layout.inline) if layout.inline else None,
             ),
         )
+        return done.rowcount == 1
 
     return job
 
