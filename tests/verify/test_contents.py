@@ -325,3 +325,16 @@ def test_every_session_has_one_writer_but_the_one_in_which_all_say_it_twice() ->
     assert writers.keys() == set(contents.sessions)
     assert {session for session, found in writers.items() if len(found) > 1} == {SAID_TWICE}
     assert all(len(found) == 1 for found in texts.values()), "equal texts are told apart by their order alone"
+
+
+def test_what_got_no_answer_is_the_last_of_the_equal_texts() -> None:
+    """It may be there or not, and equal texts are told apart by their order alone."""
+    able = frozenset(f"{CONTENT}{kind}" for kind in KINDS)
+    plan = contents.plan(Planner(1, random.Random(1), contents.sessions, able, writers=3))
+    said: list[bool] = []
+    intent = next(plan)
+    for _ in range(200):
+        unmarked = isinstance(intent, AppendTurn) and not intent.bodies[0].marked
+        said += [unmarked] if unmarked else []
+        intent = plan.send("unknown" if unmarked and len(said) == 3 else "ok")
+    assert len(said) == 3
