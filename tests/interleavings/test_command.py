@@ -47,6 +47,13 @@ def test_a_lost_message_is_told_drawn_and_replayed(tmp_path: Path) -> None:
     assert "m1 is gone" in shown
 
 
+def test_a_store_of_one_process_is_not_judged_by_another(tmp_path: Path) -> None:
+    asked = ("tests.verify.untyped_stores:OfOneProcess", "--engine", "sqlite", "--program", "a")
+    found, printed = explore(*asked, out=tmp_path / "out", expect=2)
+    assert found["status"] == "unknown"
+    assert "claims one process at a time" in printed
+
+
 def test_a_store_of_one_thread_is_not_accused_of_it_unless_threads_are_asked_for(tmp_path: Path) -> None:
     asked = (
         "tests.verify.untyped_stores:OfOneThread",

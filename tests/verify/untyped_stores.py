@@ -106,3 +106,9 @@ class Typed(Rows):
 
     def append(self, session: str, messages: list[dict[str, Any]]) -> None:
         super().append(session, messages)  # type: ignore[no-untyped-call]
+
+
+class OfOneProcess(Typed):
+    """Another process may see nothing of what it keeps, and it says so."""
+
+    traits = ("one_process",)

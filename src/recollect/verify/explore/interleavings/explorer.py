@@ -107,6 +107,11 @@ class Explorer:
         self._reader: Worker
         self._reader, ready = self._workers.start(asked.target, self._endpoint, prepare=True)
         self.ready = form_trial.settled(self._workers, asked.target, self._endpoint, ready)
+        if "one_process" in self.ready.traits:
+            raise TargetBroken(
+                f"{asked.target} claims one process at a time (one_process), and orders are judged by what a second "
+                "process reads"
+            )
         self._judge = Judge(
             asked.target,
             self._endpoint.engine,
