@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -196,7 +196,13 @@ async def healthy(minutes: float, pause_s: float) -> dict[str, dict[str, Any]]:
 
 async def _healthy_one(engine: str, policy: str, seconds: float, pause_s: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory(prefix="recollect-watch-") as name:
-        async with scene_of(engine, policy, replica=False, folder=Path(name)) as scene, watching(scene):
+        async with (
+            scene_of(engine, policy, replica=False, folder=Path(name)) as scene,
+            AsyncExitStack() as held,
+        ):
+            async with open_store(scene.url):
+                pass  # a watch does not make the file
+            await held.enter_async_context(watching(scene))
             until, restarted = time.monotonic() + seconds, 0
             loading = asyncio.create_task(_load(scene.url, until, pause_s))
             while time.monotonic() < until:
