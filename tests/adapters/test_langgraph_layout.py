@@ -14,10 +14,11 @@ import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import END, START, StateGraph
+from redis import Redis
 
 from recollect import Unreadable
 from recollect.adapters.langgraph import RecollectSaver, shelf_layout
-from recollect.adapters.langgraph.shelf import packed, reference
+from recollect.adapters.langgraph.shelf import ThreadPlace, packed, reference
 from recollect.adapters.langgraph.shelf_layout import INLINE_MAX, SMALL_MAX
 from tests.contract.conftest import Place
 
@@ -289,3 +290,71 @@ def test_a_damaged_row_is_told(tmp_path: Path, thread: Any, damage: str, says: s
             file.execute(f"UPDATE langgraph_checkpoints SET {damage}")
         with pytest.raises(Unreadable, match=says):
             saver.get_tuple(thread)
+
+
+TOLD = r"not there any more|checksum|do not have the same"
+
+
+def _damage(saver: RecollectSaver, place: Place, thread: Any, what: str) -> None:
+    """Behind the saver's back: an SQL statement, or which of Redis's keys of the thread are removed or changed."""
+    name = thread["configurable"]["thread_id"].encode()
+    if place.name == "redis":
+        shelf: Any = saver._shelf
+        keys = dict(zip("cilv", shelf._keys(ThreadPlace(name, b"")), strict=True))
+        client: Any = Redis.from_url(place.url)
+        with closing(client) as redis:
+            if what == "parent":
+                for checkpoint, links in redis.hgetall(keys["l"]).items():
+                    redis.hset(keys["l"], checkpoint, b"|" + links.split(b"|", 1)[1])
+            else:
+                redis.delete(keys[what])
+    elif place.name == "sqlite":
+        with closing(sqlite3.connect(place.url.removeprefix("sqlite:///"))) as file, file:
+            file.execute(what, {"1": name})
+    else:
+        asyncio.run(_execute(place.url, what, name))
+
+
+async def _execute(url: str, statement: str, *values: bytes) -> None:
+    connection = await asyncpg.connect(url)
+    await connection.execute(statement, *values)
+    await connection.close()
+
+
+@pytest.mark.parametrize(
+    ("sql", "redis"),
+    [
+        ("UPDATE langgraph_checkpoints SET inline = NULL WHERE thread = $1 AND parent IS NULL", "v"),
+        ("UPDATE langgraph_checkpoints SET inline = NULL WHERE thread = $1 AND parent IS NOT NULL", "c"),
+        ("DELETE FROM langgraph_checkpoints WHERE thread = $1 AND parent IS NULL", "i"),
+        ("DELETE FROM langgraph_values WHERE thread = $1", "l"),
+        ("UPDATE langgraph_checkpoints SET parent = NULL WHERE thread = $1 AND parent IS NOT NULL", "parent"),
+    ],
+    ids=["home emptied", "own row emptied", "home gone", "large value gone", "parent"],
+)
+def test_a_checkpoint_without_its_values_is_told(
+    saver: RecollectSaver, place: Place, thread: Any, sql: str, redis: str
+) -> None:
+    _next(saver, _first(saver, thread), values=False)
+    _damage(saver, place, thread, redis if place.name == "redis" else sql)
+    with RecollectSaver(place.url) as another:
+        for reader in (saver, another):
+            with pytest.raises(Unreadable, match=TOLD):
+                reader.get_tuple(thread)
+            with pytest.raises(Unreadable, match=TOLD):
+                list(reader.list(thread))
+            with pytest.raises(Unreadable, match=TOLD):
+                asyncio.run(reader.aget_tuple(thread))
+
+
+def test_a_checkpoint_that_names_no_new_values_has_those_it_was_given(
+    saver: RecollectSaver, thread: Any
+) -> None:
+    checkpoint: Any = {
+        **empty_checkpoint(),
+        "channel_values": STATE,
+        "channel_versions": dict.fromkeys(STATE, "1.0"),
+    }
+    checkpoint["channel_versions"]["never"] = "1.0"
+    saver.put(thread, checkpoint, {}, {})
+    assert _values(saver, thread) == STATE

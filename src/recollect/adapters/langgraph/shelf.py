@@ -62,7 +62,7 @@ class PendingRow(msgspec.Struct, frozen=True):
 
 
 class FoundCheckpoint(msgspec.Struct, frozen=True):
-    """A checkpoint as read, from one moment."""
+    """A checkpoint as read, from one moment. A value that is gone is `MISSING`."""
 
     row: CheckpointRow
     values: dict[bytes, bytes]
@@ -177,6 +177,8 @@ def packed(kind: str, data: bytes) -> bytes:
 
 
 def unpacked(raw: bytes, what: str) -> tuple[str, bytes]:
+    if raw == MISSING:
+        raise Unreadable(f"{what}: its value is not there any more; restore the memory from a backup")
     if zlib.crc32(memoryview(raw)[4:]).to_bytes(4, "big") != raw[:4]:  # without a copy: values may be large
         raise Unreadable(f"{what}: its checksum is wrong, these are not the bytes that were written")
     end = raw.index(b"\0", 4)
@@ -206,3 +208,8 @@ _LONE = re.compile("[\ud800-\udfff]")
 
 EMPTY = packed("empty", b"")
 """A channel without a value at this version."""
+MISSING = b""
+"""In the place of a value that a checkpoint refers to, if it is gone."""
+WRONG_LINKS = (
+    "checkpoint {}: its references or its parent are not those that were written: their checksum is wrong"
+)

@@ -9,16 +9,25 @@ Which rows a checkpoint refers to follows from its parent's. Those of the latest
 LangGraph reads a checkpoint before it puts the next one. A value whose home is not known is written again.
 
 If a checkpoint is dropped, those of its values that others still refer to get rows of their own. So whoever does not
-find a value at its home looks for it there. A parent that was dropped meanwhile has nothing to refer to: the statement
-that puts its child then stores nothing, and all values are written again.
+find a value at its home looks for it there; what is in neither place is `MISSING`. A parent that was dropped meanwhile
+has nothing to refer to: the statement that puts its child then stores nothing, and all values are written again.
 """
 
 import threading
+import zlib
 from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from recollect.adapters.langgraph.shelf import EMPTY, CheckpointRow, ThreadPlace, Unchanged
+from recollect.adapters.langgraph.shelf import (
+    EMPTY,
+    MISSING,
+    WRONG_LINKS,
+    CheckpointRow,
+    ThreadPlace,
+    Unchanged,
+    text_of,
+)
 from recollect.errors import Unreadable
 
 INLINE_MAX = 16_384
@@ -56,10 +65,19 @@ class Layout(msgspec.Struct, frozen=True):
         """All values: `others` are the values in other checkpoints' rows, by their ids."""
         values = dict(self.inline)
         for ref, home in self.homes.items():
-            value = others.get(home, {}).get(ref) or own_rows.get(ref)
-            if value is not None:
-                values[ref] = value
+            values[ref] = others.get(home, {}).get(ref) or own_rows.get(ref, MISSING)
         return values
+
+    def checksum(self, checkpoint: bytes, parent: bytes | None) -> bytes:
+        """Of what leads to the values, and to the checkpoint's parent; the values have checksums of their own."""
+        told = (checkpoint, parent, list(self.inline), list(self.homes), list(self.homes.values()))
+        return zlib.crc32(msgspec.msgpack.encode(told)).to_bytes(4, "big")
+
+    def checked(self, checkpoint: bytes, parent: bytes | None, checksum: bytes | None) -> "Layout":
+        """Rows of earlier editions have no checksum."""
+        if checksum is not None and checksum != self.checksum(checkpoint, parent):
+            raise Unreadable(WRONG_LINKS.format(text_of(checkpoint)))
+        return self
 
 
 def layout_of(refs: Sequence[bytes], homes: Sequence[bytes] | None, inline: bytes | None) -> Layout:

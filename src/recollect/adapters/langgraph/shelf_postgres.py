@@ -79,15 +79,15 @@ _NAMESPACES = for_postgres(NAMESPACES)
 _ANCESTORS = for_postgres(ANCESTORS)
 
 _PUT = """
-INSERT INTO langgraph_checkpoints SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10 {condition}
+INSERT INTO langgraph_checkpoints SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11 {condition}
 ON CONFLICT (thread, namespace, id) DO UPDATE SET parent = excluded.parent, run = excluded.run,
     refs = excluded.refs, checkpoint = excluded.checkpoint, metadata = excluded.metadata,
-    homes = excluded.homes, inline = excluded.inline"""
+    homes = excluded.homes, inline = excluded.inline, checksum = excluded.checksum"""
 
 _PUT_WITH_ROWS = f"""
 WITH kept AS (
     INSERT INTO langgraph_values
-    SELECT $1, $2, new.ref, new.value FROM unnest($11::bytea[], $12::bytea[]) AS new (ref, value)
+    SELECT $1, $2, new.ref, new.value FROM unnest($12::bytea[], $13::bytea[]) AS new (ref, value)
     ON CONFLICT (thread, namespace, ref) DO UPDATE SET value = excluded.value
 )
 {_PUT}"""
@@ -105,7 +105,8 @@ _PUTS = {
 """Keyed by whether there are rows of values, and whether nothing is put if the parent is gone."""
 
 _LAYOUT = (
-    "SELECT refs, homes, inline FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = $3"
+    "SELECT parent, refs, homes, inline, checksum FROM langgraph_checkpoints "
+    "WHERE thread = $1 AND namespace = $2 AND id = $3"
 )
 
 _PUT_WRITES = """
@@ -140,18 +141,18 @@ _GET = f"""
 WITH c AS MATERIALIZED (
     SELECT * FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 {{which}}
 )
-SELECT {_CHECKPOINT}, id, parent, run, refs, checkpoint, metadata, NULL::integer, homes, inline FROM c
+SELECT {_CHECKPOINT}, id, parent, run, refs, checkpoint, metadata, NULL::integer, homes, inline, checksum FROM c
 UNION ALL
-SELECT {_VALUE}, v.ref, NULL, NULL, NULL, v.value, NULL, NULL, NULL, NULL
+SELECT {_VALUE}, v.ref, NULL, NULL, NULL, v.value, NULL, NULL, NULL, NULL, NULL
   FROM c, unnest(c.refs) AS wanted (ref), LATERAL (
     SELECT ref, value FROM langgraph_values
      WHERE thread = $1 AND namespace = $2 AND langgraph_values.ref = wanted.ref OFFSET 0) v
 UNION ALL
-SELECT {_WRITE}, w.task, w.channel, w.path, NULL, w.value, NULL, w.place, NULL, NULL
+SELECT {_WRITE}, w.task, w.channel, w.path, NULL, w.value, NULL, w.place, NULL, NULL, NULL
   FROM c, LATERAL (
     SELECT * FROM langgraph_writes WHERE thread = $1 AND namespace = $2 AND langgraph_writes.id = c.id OFFSET 0) w
 UNION ALL
-SELECT {_HOME}, h.id, NULL, NULL, NULL, h.inline, NULL, NULL, NULL, NULL
+SELECT {_HOME}, h.id, NULL, NULL, NULL, h.inline, NULL, NULL, NULL, NULL, NULL
   FROM c, (SELECT DISTINCT unnest(homes) FROM c) AS wanted (id), LATERAL (
     SELECT id, inline FROM langgraph_checkpoints
      WHERE thread = $1 AND namespace = $2 AND langgraph_checkpoints.id = wanted.id OFFSET 0) h"""
@@ -228,6 +229,7 @@ class PostgresShelf:
             row.metadata,
             list(layout.homes.values()) if layout.other_rows else None,
             msgspec.msgpack.encode(layout.inline) if layout.inline else None,
+            layout.checksum(row.id, row.parent),
         )
         rows = (list(own_rows), list(own_rows.values())) if own_rows else ()
         done = await self._write(_PUTS[bool(own_rows), laid.needs_parent], *given, *rows)
@@ -236,7 +238,10 @@ class PostgresShelf:
     async def _layout_of_parent(self, row: CheckpointRow) -> Layout | None:
         assert row.parent is not None
         found = await self._fetch(_LAYOUT, *row.place, row.parent)
-        return for_child(row.parent, layout_of(*found[0])) if found else None
+        if not found:
+            return None
+        [(parent, refs, homes, inline, checksum)] = found
+        return for_child(row.parent, layout_of(refs, homes, inline).checked(row.parent, parent, checksum))
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         # One statement may not change a row twice, so of writes with the same place only the one that stays is sent.
@@ -264,8 +269,8 @@ class PostgresShelf:
         if not rows:
             return None
         [first] = [row for row in rows if row[0] == _CHECKPOINT]
-        _, name, parent, run, refs, content, metadata, _, homes, inline = first
-        layout = layout_of(refs, homes, inline)
+        _, name, parent, run, refs, content, metadata, _, homes, inline, checksum = first
+        layout = layout_of(refs, homes, inline).checked(name, parent, checksum)
         self._homes.note(place, name, layout)
         others = {row[1]: inline_values(row[5]) for row in rows if row[0] == _HOME}
         return FoundCheckpoint(
@@ -437,10 +442,11 @@ async def _found(
 
 
 def _row(found: Sequence[Any]) -> CheckpointRow:
-    thread, namespace, checkpoint, parent, run, _, content, metadata, _, _ = found
+    thread, namespace, checkpoint, parent, run, _, content, metadata, *_ = found
     return CheckpointRow(ThreadPlace(thread, namespace), checkpoint, parent, run, [], content, metadata)
 
 
 def _layout(row: Sequence[Any], prefixes: tuple[bytes, ...] | None) -> Layout:
-    layout = layout_of(row[5], row[8], row[9])
+    _, _, checkpoint, parent, _, refs, _, _, homes, inline, checksum = row
+    layout = layout_of(refs, homes, inline).checked(checkpoint, parent, checksum)
     return layout if prefixes is None else layout.without_others(prefixes)

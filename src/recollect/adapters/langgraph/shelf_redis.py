@@ -15,6 +15,7 @@ lost.
 
 import asyncio
 import uuid
+import zlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,12 +27,14 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from recollect.adapters.langgraph.shelf import (
+    WRONG_LINKS,
     CheckpointListing,
     CheckpointRow,
     FoundCheckpoint,
     PendingRow,
     ThreadPlace,
     Unchanged,
+    text_of,
 )
 from recollect.adapters.langgraph.shelf_layout import has_others
 from recollect.errors import (
@@ -70,8 +73,14 @@ end
 return 1
 """
 
-# What the reading scripts share: a checkpoint with its values and writes, or nil.
+# What the reading scripts share: whether a whole key is gone, and a checkpoint with its values and writes, or nil.
 _READ = """
+local function incomplete(c, i, l)
+    local count = redis.call('HLEN', c)
+    if count == redis.call('ZCARD', i) and count == redis.call('HLEN', l) then return nil end
+    return redis.error_reply('ERR ' .. c .. ', ' .. i .. ' and ' .. l .. ' do not have the same checkpoints: keys ' ..
+        'of this thread were evicted or removed; restore the memory from a backup, or delete the thread')
+end
 local function parts(links) return string.match(links, '^(%x*)|(%x*)|(.*)$') end
 local function begins(ref, prefixes)
     if not prefixes then return true end
@@ -88,7 +97,8 @@ local function read(c, l, v, w, id, prefixes)
     for ref in string.gmatch(refs, '%x+') do
         if begins(ref, prefixes) then
             local value = redis.call('HGET', v, ref)
-            if value then values[#values + 1] = ref; values[#values + 1] = value end
+            values[#values + 1] = ref
+            values[#values + 1] = value or ''
         end
     end
     return {id, row, links, values, redis.call('HGETALL', w .. id)}
@@ -99,7 +109,8 @@ end
 _GET = (
     _READ
     + """
-local found = {}
+local found, told = {}, incomplete(KEYS[1], KEYS[2], KEYS[3])
+if told then return told end
 local ids = ARGV
 if #ids == 0 then ids = redis.call('ZRANGE', KEYS[2], -1, -1) end
 for _, id in ipairs(ids) do
@@ -114,6 +125,8 @@ return found
 _ANCESTORS = (
     _READ
     + """
+local told = incomplete(KEYS[1], KEYS[2], KEYS[3])
+if told then return told end
 local prefixes = {}
 for at = 3, #ARGV do prefixes[#prefixes + 1] = ARGV[at] end
 local found, id = {}, ARGV[1]
@@ -182,6 +195,8 @@ _RAISE_MARK = "return redis.call('HINCRBY', KEYS[1], 'mark', 1)"
 class _Kept(msgspec.Struct, array_like=True):
     checkpoint: bytes
     metadata: bytes
+    links: int | None = None
+    """The checksum of its links; earlier editions did not have it."""
 
 
 class _KeptWrite(msgspec.Struct, array_like=True):
@@ -249,16 +264,21 @@ class RedisShelf:
         await self._change(_RAISE_MARK, [self._identity_key], [])
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> None:
-        links = (
-            f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in row.refs)}"
-        )
-        kept = msgspec.msgpack.encode(_Kept(row.checkpoint, row.metadata))
+        needs_parent = row.parent is not None and has_others(row, values)
+        if needs_parent and await self._put(row, row.refs, values, row.parent) != _PARENT_GONE:
+            return
+        every = {ref: value for ref in row.refs if (value := values.get(ref) or unchanged(ref))}
+        await self._put(row, list(every), every, None)
+
+    async def _put(
+        self, row: CheckpointRow, refs: Sequence[bytes], values: Mapping[bytes, bytes], needed: bytes | None
+    ) -> Any:
+        """`needed` is the parent that has the values which are not given."""
+        links = f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in refs)}"
+        kept = _Kept(row.checkpoint, row.metadata, zlib.crc32(links.encode()))
         keys = [self._places, *self._keys(row.place)]
-        given = [_name(row.place), row.id.hex(), kept, links]
-        needed = row.parent.hex() if row.parent is not None and has_others(row, values) else ""
-        if await self._change(_PUT, keys, [*given, needed, *_pairs(values)]) == _PARENT_GONE:
-            others = {ref: value for ref in row.refs if ref not in values and (value := unchanged(ref))}
-            await self._change(_PUT, keys, [*given, "", *_pairs({**others, **values})])
+        given = [_name(row.place), row.id.hex(), msgspec.msgpack.encode(kept), links, (needed or b"").hex()]
+        return await self._change(_PUT, keys, [*given, *_pairs(values)])
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         arguments: list[bytes] = []
@@ -303,6 +323,9 @@ class RedisShelf:
             names = await self._reading(
                 self._redis.zrevrangebylex(self._keys(place)[1], highest, "-", start=0, num=listing.limit + 1)
             )
+            if not names:
+                # No checkpoint has this id; but if the list itself is gone, it is told.
+                await self.get(place, b"")
             ids = [bytes.fromhex(name.decode()) for name in names]
         return [
             entry
@@ -443,8 +466,10 @@ def _name(place: ThreadPlace) -> str:
 
 def _found(place: ThreadPlace, answer: Sequence[Any]) -> FoundCheckpoint:
     identity, kept, links, values, writes = answer
-    parent, run, refs = links.decode().split("|")
     row = msgspec.msgpack.decode(kept, type=_Kept)
+    if row.links is not None and zlib.crc32(links) != row.links:
+        raise Unreadable(WRONG_LINKS.format(text_of(bytes.fromhex(identity.decode()))))
+    parent, run, refs = links.decode().split("|")
     return FoundCheckpoint(
         CheckpointRow(
             place,

@@ -12,7 +12,7 @@ SCHEMA = """
 CREATE TABLE IF NOT EXISTS langgraph_checkpoints (
     thread BLOB NOT NULL, namespace BLOB NOT NULL, id BLOB NOT NULL,
     parent BLOB, run BLOB, refs BLOB NOT NULL, checkpoint BLOB NOT NULL, metadata BLOB NOT NULL,
-    homes BLOB, inline BLOB,
+    homes BLOB, inline BLOB, checksum BLOB,
     PRIMARY KEY (thread, namespace, id)
 );
 CREATE INDEX IF NOT EXISTS langgraph_by_run ON langgraph_checkpoints (run) WHERE run IS NOT NULL;
@@ -29,8 +29,8 @@ CREATE TABLE IF NOT EXISTS langgraph_identity (
     one INTEGER PRIMARY KEY CHECK (one = 1), identity TEXT NOT NULL, mark BIGINT NOT NULL
 )"""
 
-ADDED = ("homes", "inline")
-"""Columns that the first edition of `langgraph_checkpoints` did not have."""
+ADDED = ("homes", "inline", "checksum")
+"""Columns that earlier editions of `langgraph_checkpoints` did not have."""
 
 IDENTIFY = "INSERT INTO langgraph_identity VALUES (1, $1, 0) ON CONFLICT DO NOTHING"
 IDENTITY = "SELECT identity, mark FROM langgraph_identity"
@@ -38,7 +38,10 @@ RAISE_MARK = "UPDATE langgraph_identity SET mark = mark + 1"
 """What a witness compares: see `Shelf`."""
 
 TABLES = {
-    "langgraph_checkpoints": ("namespace, id", "parent, run, refs, checkpoint, metadata, homes, inline"),
+    "langgraph_checkpoints": (
+        "namespace, id",
+        "parent, run, refs, checkpoint, metadata, homes, inline, checksum",
+    ),
     "langgraph_values": ("namespace, ref", "value"),
     "langgraph_writes": ("namespace, id, task, place", "channel, path, value"),
 }
@@ -57,7 +60,7 @@ WITH RECURSIVE line (id, parent, depth) AS (
     SELECT c.id, c.parent, depth + 1 FROM line CROSS JOIN langgraph_checkpoints c
      WHERE c.thread = $1 AND c.namespace = $2 AND c.id = line.parent AND depth + 1 < $4
 )
-SELECT c.thread, c.namespace, c.id, c.parent, run, refs, checkpoint, metadata, homes, inline
+SELECT c.thread, c.namespace, c.id, c.parent, run, refs, checkpoint, metadata, homes, inline, checksum
   FROM line CROSS JOIN langgraph_checkpoints c
  WHERE c.thread = $1 AND c.namespace = $2 AND c.id = line.id
  ORDER BY depth"""
@@ -106,7 +109,8 @@ def listing_checkpoints(listing: CheckpointListing) -> tuple[str, list[bytes | i
         conditions.append(f"(id, thread, namespace) < (${last - 2}, ${last - 1}, ${last})")
     values.append(listing.limit)
     statement = (
-        "SELECT thread, namespace, id, parent, run, refs, checkpoint, metadata, homes, inline "
+        "SELECT thread, namespace, id, parent, run, refs, checkpoint, metadata, homes, inline, "
+        "checksum "
         "FROM langgraph_checkpoints "
         f"WHERE {' AND '.join(conditions)} "
         f"ORDER BY id DESC, thread DESC, namespace DESC LIMIT ${len(values)}"

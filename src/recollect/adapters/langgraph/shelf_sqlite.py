@@ -17,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from recollect.adapters.langgraph.shelf import (
+    MISSING,
     CheckpointListing,
     CheckpointRow,
     FoundCheckpoint,
@@ -281,7 +282,7 @@ class SqliteShelf(SqliteTransactions[Job]):
 
 _PUT_VALUE = "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)"
 _PUT_CHECKPOINT = (
-    "INSERT OR REPLACE INTO langgraph_checkpoints SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10"
+    "INSERT OR REPLACE INTO langgraph_checkpoints SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11"
 )
 _PUT_CHILD = (
     f"{_PUT_CHECKPOINT} WHERE EXISTS "
@@ -289,7 +290,8 @@ _PUT_CHILD = (
 )
 """Nothing, if its parent is gone."""
 _LAYOUT = (
-    "SELECT refs, homes, inline FROM langgraph_checkpoints WHERE thread = ? AND namespace = ? AND id = ?"
+    "SELECT parent, refs, homes, inline, checksum FROM langgraph_checkpoints "
+    "WHERE thread = ? AND namespace = ? AND id = ?"
 )
 
 
@@ -299,7 +301,10 @@ def _layout_of_parent(row: CheckpointRow) -> Callable[[sqlite3.Connection], Layo
     def query(connection: sqlite3.Connection) -> Layout | None:
         assert row.parent is not None
         found = connection.execute(_LAYOUT, (*row.place, row.parent)).fetchone()
-        return for_child(row.parent, _layout(*found)) if found else None
+        if found is None:
+            return None
+        parent, refs, homes, inline, checksum = found
+        return for_child(row.parent, _layout(refs, homes, inline).checked(row.parent, parent, checksum))
 
     return query
 
@@ -323,6 +328,7 @@ def _putting(row: CheckpointRow, laid: Laid) -> Job:
                 row.metadata,
                 _ENCODE(list(layout.homes.values())) if layout.other_rows else None,
                 _ENCODE(layout.inline) if layout.inline else None,
+                layout.checksum(row.id, row.parent),
             ),
         )
         return done.rowcount == 1
@@ -343,13 +349,13 @@ def _putting_writes(place: ThreadPlace, checkpoint: bytes, writes: Sequence[Pend
 
 
 _GET = """
-SELECT c.thread, c.namespace, c.id, c.parent, c.run, c.refs, c.checkpoint, c.metadata, c.homes, c.inline,
+SELECT c.thread, c.namespace, c.id, c.parent, c.run, c.refs, c.checkpoint, c.metadata, c.homes, c.inline, c.checksum,
        w.task, w.place, w.channel, w.path, w.value
   FROM (SELECT * FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 {which}) c
   LEFT JOIN langgraph_writes w ON w.thread = $1 AND w.namespace = $2 AND w.id = c.id"""
 _GET_LATEST = _GET.format(which="ORDER BY id DESC LIMIT 1")
 _GET_ONE = _GET.format(which="AND id = $3")
-_COLUMNS = 10
+_COLUMNS = 11
 """Of a checkpoint; after them come those of a write."""
 
 
@@ -366,7 +372,8 @@ def _getting(
     place: ThreadPlace, checkpoint: bytes | None
 ) -> Callable[[sqlite3.Connection], _ReadCheckpoint | None]:
     """A checkpoint and its writes in one statement. Values in other rows are read afterwards. They never change, so
-    only a missing one can have been removed in between; then everything is read again, as of one moment."""
+    only a missing one can have been removed in between; then everything is read again, as of one moment, in which none
+    may be missing."""
 
     def query(connection: sqlite3.Connection) -> _ReadCheckpoint | None:
         if checkpoint is None:
@@ -382,7 +389,7 @@ def _getting(
 
     def whole(connection: sqlite3.Connection) -> _ReadCheckpoint | None:
         found = query(connection)
-        if found is None or len(found.values) == len(found.layout.inline) + len(found.layout.homes):
+        if found is None or MISSING not in found.values.values():
             return found
         return _at_one_moment(query)(connection)
 
@@ -407,7 +414,7 @@ def _open(kind: type[SqliteShelf], path: Path, asked: str | None, options: Optio
 
 
 def _missing_columns(connection: sqlite3.Connection) -> list[str]:
-    """What brings a file of the first edition up to date: its values all have rows of their own."""
+    """What brings a file of an earlier edition up to date. In the first, all values have rows of their own."""
     known = {name for _, name, *_ in connection.execute("PRAGMA table_info(langgraph_checkpoints)")}
     return [
         f"ALTER TABLE langgraph_checkpoints ADD COLUMN {name} BLOB"
@@ -438,8 +445,8 @@ def _at_one_moment(query: Callable[[sqlite3.Connection], Value]) -> Callable[[sq
 
 
 def _row(found: Sequence[Any]) -> tuple[CheckpointRow, Layout]:
-    thread, namespace, checkpoint, parent, run, refs, content, metadata, homes, inline = found
-    layout = _layout(refs, homes, inline)
+    thread, namespace, checkpoint, parent, run, refs, content, metadata, homes, inline, checksum = found
+    layout = _layout(refs, homes, inline).checked(checkpoint, parent, checksum)
     place = ThreadPlace(thread, namespace)
     return CheckpointRow(place, checkpoint, parent, run, [], content, metadata), layout
 
