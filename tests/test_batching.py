@@ -1,6 +1,7 @@
 """Group commit, seen from the jobs."""
 
 import asyncio
+import time
 from typing import Any
 
 import pytest
@@ -111,6 +112,44 @@ async def test_what_is_too_much_for_one_batch_goes_to_the_other_lane() -> None:
     assert begun == ["first", "a", "b"]
     gate.set()
     await asyncio.wait(others)
+
+
+@pytest.mark.parametrize(
+    ("busy", "clients", "sessions", "lanes", "sizes"),
+    [
+        (True, 100, 100, 2, {50}),
+        (False, 100, 100, 2, {100}),
+        (True, 100, 99, 2, {100}),
+        (True, 100, 100, 1, {100}),
+        (True, 47, 47, 2, {47}),
+    ],
+    ids=["halves", "jobs-wait-for-the-engine", "one-session-twice", "one-connection", "too-few"],
+)
+async def test_many_jobs_go_out_in_halves_if_the_loop_is_what_they_wait_for(
+    monkeypatch: pytest.MonkeyPatch, busy: bool, clients: int, sessions: int, lanes: int, sizes: set[int]
+) -> None:
+    monkeypatch.setattr(time, "thread_time", time.monotonic if busy else lambda: 0.0)
+    seen: list[int] = []
+    running, together = 0, 0
+
+    async def run(jobs: list[Any]) -> list[Any]:
+        nonlocal running, together
+        seen.append(len(jobs))
+        running += 1
+        together = max(together, running)
+        await asyncio.sleep(0.001)
+        running -= 1
+        return jobs
+
+    batcher = Batcher[Any, Any](run, timeout_s=5, in_flight_max=lanes, place=lambda job: job % sessions)
+
+    async def client(job: int) -> None:
+        for _ in range(30):
+            assert await batcher.submit(job) == job
+
+    await asyncio.gather(*map(client, range(clients)))
+    assert set(seen[-10:]) == sizes
+    assert (together == 2) == (sizes == {50}), "one half is under way while the other is answered"
 
 
 async def test_an_error_reaches_only_its_own_job() -> None:

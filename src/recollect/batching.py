@@ -7,6 +7,8 @@ task (`alone`) may run its job itself, at once: through `run_alone` where that t
 inside the process, without awaiting at all, as long as it lets others run every `YIELD_S` (`yield_due`). As soon as
 two tasks take turns, their jobs are grouped.
 
+Where two batches may run at once, many jobs go out in halves if the event loop has more to do than the engine.
+
 Redis groups its writes on the wire itself (`stores/redis/commit.py`; docs/decisions/0008), and raises the same errors
 when time runs out.
 """
@@ -14,7 +16,7 @@ when time runs out.
 import asyncio
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from typing import Generic, TypeVar
 
 from recollect.errors import NotWritten, OutcomeUnknown
@@ -25,6 +27,11 @@ Result = TypeVar("Result")
 
 
 YIELD_S = 0.001
+
+HALVED_LEAST = 48
+"""Fewer jobs are not worth two round trips and two commits: docs/decisions/0011."""
+HALVED_BUSY = 0.4
+"""The loop's share of the time from batch to batch, above which it, and not the engine, is what jobs wait for."""
 
 BatchObserver = Callable[[int, float], None]
 """Is told each batch's size, and how long its first job waited."""
@@ -62,12 +69,16 @@ class Batcher(Generic[Job, Result]):
         batch_max: int = 128,
         in_flight_max: int = 1,
         queue: str = "behind other writes",
+        place: Callable[[Job], Hashable] | None = None,
     ) -> None:
         self._run = run
         self._timeout_s = timeout_s
         self._batch_max = batch_max
         self._in_flight_max = in_flight_max
         self._queue = queue  # for the error: what a job that never started was waiting for
+        self._place = place  # what jobs of two batches should not share: they would wait for each other
+        self._busy = 0.0  # the loop's share, a moving average
+        self._begun = (0.0, 0.0)  # the last batch, by the clock and by this thread's processor time
         self._waiting: deque[_Entry[Job, Result]] = deque()
         self._unfinished: deque[_Entry[Job, Result]] = deque()  # waiting or running, oldest first
         self._limit: asyncio.TimerHandle | None = None
@@ -173,8 +184,22 @@ class Batcher(Generic[Job, Result]):
             # Here and not in a done callback: a job submitted between the two would wait for ever.
             self._in_flight -= 1
 
-    async def _run_batch(self) -> None:
+    def _size(self) -> int:
+        """All that wait, or half of them: then one half is answered, and submits again, while the engine works on the
+        other. Where jobs wait for the engine, or for its disk, halves would only make them wait twice."""
         size = min(len(self._waiting), self._batch_max)
+        if self._place is None or self._in_flight_max == 1 or size < HALVED_LEAST // 2:
+            return size
+        before, self._begun = self._begun, (time.monotonic(), time.thread_time())
+        share = (self._begun[1] - before[1]) / max(self._begun[0] - before[0], 1e-6)
+        self._busy = 0.9 * self._busy + 0.1 * share
+        if self._busy < HALVED_BUSY or size < HALVED_LEAST or self._in_flight > 1:
+            return size
+        places = {self._place(entry.job) for entry in self._waiting}
+        return size if len(places) < len(self._waiting) else (size + 1) // 2
+
+    async def _run_batch(self) -> None:
+        size = self._size()
         batch = [self._waiting.popleft() for _ in range(size)]
         if self._waiting:  # gathered for one batch, but too many
             self._start(asyncio.get_running_loop())

@@ -22,6 +22,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any
 
 import asyncpg
@@ -92,6 +93,7 @@ class PostgresStore(PostgresMoving):
             timeout_s=options.timeout_s,
             in_flight_max=lanes,
             queue=f"for one of the {lanes} connections of the pool that write (pool_size={options.pool_size})",
+            place=attrgetter("key"),
         )
         self._unreplicated: set[Connection] = set()
         self._known = KnownSessions()
