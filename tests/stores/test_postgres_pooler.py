@@ -1,6 +1,7 @@
 """Behind a real PgBouncer: what works goes on working, and what does not is refused at open with the cure."""
 
 import asyncio
+import gc
 import os
 import pwd
 import re
@@ -204,6 +205,22 @@ async def test_statements_are_prepared_unless_the_address_says_no(
 async def test_another_value_of_prepared_is_named(postgres: PostgresEngine) -> None:
     with pytest.raises(CannotOpen, match="prepared=maybe: yes or no"):
         await open_store(f"{postgres.endpoint.url}?prepared=maybe")
+
+
+@pytest.mark.parametrize("hosts", [1, 2])
+@pytest.mark.parametrize("query", ["statement_cache_size=0", "statement_timeout=soon", "wal_level=minimal"])
+async def test_a_setting_that_the_server_does_not_take_is_named(
+    postgres: PostgresEngine, query: str, hosts: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    before, _, place = postgres.endpoint.url.rpartition("@")
+    host, _, database = place.partition("/")
+    url = f"{before}@{','.join([host] * hosts)}/{database}?{query}"
+    with pytest.raises(CannotOpen, match=f"leave {query.partition('=')[0]} out there") as refused:
+        await open_store(url)
+    assert not isinstance(refused.value, EngineUnavailable), "trying again would not help"
+    del refused
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 async def test_a_session_with_another_stores_statement_is_shared_even_if_no_second_one_is_free(

@@ -285,6 +285,8 @@ async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
             raise EngineUnavailable(f"PostgreSQL: {_name(url, host)}: {error.strerror}") from error
         except UNREACHABLE as error:
             raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+        except asyncpg.PostgresError as error:
+            raise _no_session(error, url) from error
         except ValueError as error:  # asyncpg's message for a malformed address quotes parts of it
             raise CannotOpen(f"not an address that asyncpg can read ({type(error).__name__})") from None
         try:
@@ -310,6 +312,18 @@ def _unsupported(error: asyncpg.ProtocolViolationError) -> CannotOpen:
     return CannotOpen(
         f"PostgreSQL: {reason}; PgBouncer takes no {setting} from an address: leave it out there, and set it for the "
         f"role, ALTER ROLE … SET {setting} = …"
+    )
+
+
+def _no_session(error: asyncpg.PostgresError, url: str) -> CannotOpen:
+    """For a server that answered, and made no session. What asyncpg does not know in an address is a setting to it."""
+    reason = short_reason(error)
+    named = [name for name, _ in _options(url) if name in reason]
+    if not named:
+        return EngineUnavailable(f"PostgreSQL: {reason}")
+    return CannotOpen(
+        f"PostgreSQL: {reason}; after the ? of an address come asyncpg's options, {_PREPARED}=no, and settings of "
+        f"the server: leave {named[0]} out there, or give it to open_store if it is an option of that"
     )
 
 
