@@ -17,7 +17,7 @@ have neither sequences nor turn ids nor times to live; their messages get sequen
 
 import time
 import uuid
-from collections.abc import AsyncIterator, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
 from hashlib import blake2b
 from pathlib import Path
 from typing import Annotated, Any
@@ -57,6 +57,8 @@ class Moved(msgspec.Struct):
     messages: int = 0
     damaged: int = 0
     """Records that cannot be read and are not in the file."""
+    left_out: int = 0
+    """Sessions that the caller did not want in the file."""
     expired: int = 0
     """Sessions of the file that had expired by the time it was imported."""
     present: int = 0
@@ -78,11 +80,16 @@ class Exported(msgspec.Struct, frozen=True):
 # ---- out
 
 
-async def export_lines(store: Store, moved: Moved, prefix: str | None = None) -> AsyncIterator[bytes]:
+async def export_lines(
+    store: Store, moved: Moved, prefix: str | None = None, *, leave_out: Callable[[str], bool] | None = None
+) -> AsyncIterator[bytes]:
     """The lines of the file, with their line ends. `moved` is kept up to date."""
     yield _line({"recollect": "export", "format": FORMAT, "release": __version__, "export": uuid.uuid4().hex})
     total = blake2b(digest_size=16)
     async for session in store.sessions(prefix=prefix):
+        if leave_out is not None and leave_out(session):
+            moved.left_out += 1
+            continue
         about, stored, kept = await _at_one_moment(movable(store), session)
         if about.state is not SessionState.LIVE or (not stored and not about.metadata):
             continue

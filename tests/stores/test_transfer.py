@@ -390,6 +390,30 @@ async def test_the_commands(tmp_path: Path) -> None:
     assert "No such file" in result.stderr
 
 
+async def test_the_sessions_of_a_watch_stay_where_they_are(tmp_path: Path) -> None:
+    """A new engine gets a watch of its own: what the old canary wrote is no memory. Whatever else begins like it is."""
+    url, canary, users = (
+        f"sqlite:///{tmp_path}/one.db",
+        "recollect-watch/0123456789ab/1",
+        "recollect-watch/notes/1",
+    )
+    async with open_store(url) as store:
+        for session in ("alice", canary, users):
+            await store.append(session, [Message("user", "x")])
+    exported = await run("export", url)
+    assert sessions_of(exported) == {"alice", users}
+    assert "nor 1 session of `recollect watch`; --prefix recollect-watch/ exports them" in exported.stderr
+    asked = await run("export", url, "--prefix", "recollect-watch/")
+    assert sessions_of(asked) == {canary, users}
+    assert "of `recollect watch`" not in asked.stderr
+
+
+def sessions_of(exported: Result) -> set[str]:
+    return {
+        json.loads(line)["session"] for line in exported.stdout.splitlines() if line.startswith('{"session"')
+    }
+
+
 @pytest.mark.parametrize("words", [["export"], ["erase", "alice", "--yes"]])
 async def test_a_mistyped_file_is_refused_and_not_made(tmp_path: Path, words: list[str]) -> None:
     refused = await run(words[0], f"sqlite:///{tmp_path}/mistyped.db", *words[1:])

@@ -36,6 +36,26 @@ async def test_the_watched_memory_is_not_taken_for_its_own(tmp_path: Path) -> No
     assert [path.name for path in tmp_path.iterdir()] == ["memory.db"]
 
 
+async def test_cleaning_with_another_memory_says_so_and_makes_nothing(tmp_path: Path) -> None:
+    """A mistyped --memory was made, found to be empty and removed: the canary's sessions stayed, with exit code 0."""
+    url = f"sqlite:///{tmp_path}/memory.db"
+    async with open_store(url):
+        pass
+    before = sorted(tmp_path.iterdir())
+    code, told = await asyncio.to_thread(said_by, url, "--memory", str(tmp_path / "mistyped.db"), "--clean")
+    assert (code, "there is no such file; name the watch's memory with --memory" in told) == (2, True), told
+    assert sorted(tmp_path.iterdir()) == before
+
+
+async def test_cleaning_an_engine_without_its_messages_says_so(tmp_path: Path) -> None:
+    url, memory = f"sqlite:///{tmp_path}/memory.db", tmp_path / "watch.db"
+    async with open_store(url):
+        pass
+    CanaryMemory(memory, url).close()
+    code, told = await asyncio.to_thread(said_by, url, "--memory", str(memory), "--clean")
+    assert (code, told) == (0, f"the engine had none of its messages; removed {memory}\n")
+
+
 @pytest.mark.parametrize(
     "schema", ["CREATE TABLE notes (id, text)", "CREATE TABLE notes (name, value); CREATE TABLE other (a)"]
 )

@@ -14,8 +14,10 @@ from recollect.commands.console import echo
 from recollect.commands.existing import require_file
 from recollect.errors import RecollectError, Refused
 from recollect.opening import open_store
+from recollect.printable import counted
 from recollect.secret import scheme_of, scrub
 from recollect.transfer import LEFT_OUT, Moved, check_file, export_lines, import_file
+from recollect.watch.parts import PREFIX, is_canary
 
 _Url = Annotated[
     str,
@@ -49,6 +51,9 @@ def export(
         raise typer.Exit(exit_codes.USAGE) from None
     echo(f"exported {_counted(moved)}", err=True)
     echo(f"not in the file: {LEFT_OUT}", err=True)
+    if moved.left_out:
+        told = f"nor {counted(moved.left_out, 'session')} of `recollect watch`"
+        echo(f"{told}; --prefix {PREFIX}/ exports them", err=True)
     if moved.damaged:
         which = "damaged record is" if moved.damaged == 1 else "damaged records are"
         echo(f"{moved.damaged:,} {which} not in the file; history() shows what is left of them", err=True)
@@ -64,7 +69,9 @@ async def _export(url: str, prefix: str | None, moved: Moved) -> None:
     require_file(url)
     async with open_store(url) as store:
         try:
-            async for line in export_lines(store, moved, prefix):
+            asked_for = (prefix or "").startswith(f"{PREFIX}/")
+            leave_out = None if asked_for else is_canary
+            async for line in export_lines(store, moved, prefix, leave_out=leave_out):
                 out.write(line)
         except RecollectError as error:
             raise _Incomplete(f"{error}; the exported file is incomplete") from error

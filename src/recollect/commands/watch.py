@@ -19,11 +19,11 @@ from recollect.audit.sqlite import file_of
 from recollect.commands.console import echo
 from recollect.doctor.examination import check_one_server
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError, Refused
-from recollect.printable import printable
+from recollect.printable import counted, printable
 from recollect.secret import scheme_of, scrub, shown
 from recollect.watch import Canary, CanaryMemory, CanaryWatch
 from recollect.watch.alarm import UNREACHABLE
-from recollect.watch.canary import address_of_file
+from recollect.watch.canary import Removed, address_of_file
 from recollect.watch.memory import MemoryFailed
 from recollect.watch.metrics import serve
 
@@ -111,10 +111,7 @@ def watch(
             check_auditable(replica)
         address = _host_and_port(prometheus) if prometheus else None
         words = _words(command)
-        memory = memory or Path(f"recollect-watch-{address_of_file(shown(url))}.db")
-        if scheme_of(url) == "sqlite" and not memory.exists():
-            file_of(url)  # a file that was never seen is mistyped; one that is gone is an alarm
-        remembered = CanaryMemory(memory, shown(url))
+        remembered = _memory_of(url, memory, clean=clean)
     except ValueError as error:  # `Refused` among them
         _fail(str(error), url, exit_codes.USAGE)
     except CannotOpen as error:
@@ -124,9 +121,11 @@ def watch(
     canary = Canary(url, remembered, replica=replica, timeout_s=timeout_s, stale_s=stale_s)
     watching = CanaryWatch(canary, _say, url, slow_s, 0.0 if once else patience_s, command=words)
     try:
-        code = asyncio.run(
-            _clean(canary) if clean else _watch(watching, every_s, address, 1 if once else rounds)
-        )
+        if clean:
+            told = _told(asyncio.run(_cleaned(canary)), remembered.path)
+            code = exit_codes.HELD
+        else:
+            code = asyncio.run(_watch(watching, every_s, address, 1 if once else rounds))
     except EngineUnavailable as error:
         _fail(str(error), url, exit_codes.INCONCLUSIVE)
     except RecollectError as error:
@@ -139,7 +138,18 @@ def watch(
         remembered.close()
     if clean:
         remembered.remove()
+        echo(told)
     raise typer.Exit(code)
+
+
+def _memory_of(url: str, given: Path | None, *, clean: bool) -> CanaryMemory:
+    memory = given or Path(f"recollect-watch-{address_of_file(shown(url))}.db")
+    if not memory.exists():
+        if clean:
+            raise Refused(f"{memory}: there is no such file; name the watch's memory with --memory")
+        if scheme_of(url) == "sqlite":
+            file_of(url)  # a file that was never seen is mistyped; one that is gone is an alarm
+    return CanaryMemory(memory, shown(url))
 
 
 async def _watch(watching: CanaryWatch, every_s: float, address: tuple[str, int] | None, rounds: int) -> int:
@@ -165,12 +175,18 @@ async def _watch(watching: CanaryWatch, every_s: float, address: tuple[str, int]
     return exit_codes.INCONCLUSIVE if names or not watching.metrics.up else exit_codes.HELD
 
 
-async def _clean(canary: Canary) -> int:
+async def _cleaned(canary: Canary) -> Removed:
     try:
-        await canary.clean_up()
+        return await canary.clean_up()
     finally:
         await canary.close()
-    return exit_codes.HELD
+
+
+def _told(removed: Removed, memory: Path) -> str:
+    if not removed.sessions:
+        return f"the engine had none of its messages; removed {memory}"
+    sessions, messages = counted(removed.sessions, "session"), counted(removed.messages, "message")
+    return f"removed {sessions} with {messages} from the engine, and {memory}"
 
 
 def _say(event: dict[str, object]) -> None:

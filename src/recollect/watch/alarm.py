@@ -42,7 +42,7 @@ class Alarm(msgspec.Struct, frozen=True, kw_only=True):
     lost: int = 0
     """Messages of the canary that are gone."""
     span_s: float = 0.0
-    """From the first to the last of them."""
+    """From the acknowledgement of the first of them until now."""
     server: str = ""
     """Which of several it happened on."""
 

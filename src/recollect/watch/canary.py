@@ -62,6 +62,14 @@ class CanaryView:
     pieces: dict[str, SessionPiece | None]
 
 
+@dataclass
+class Removed:
+    """What a canary has removed of itself."""
+
+    sessions: int = 0
+    messages: int = 0
+
+
 @dataclass(frozen=True)
 class CanaryAppend:
     """A message that was written. Without a receipt and without a failure it was not waited for any longer."""
@@ -100,12 +108,19 @@ class Canary:
                 await self._store.close()
             self._store = None
 
-    async def clean_up(self) -> None:
-        """Removes its sessions from the engine."""
-        store = await self._opened()
-        for session in self.sessions:
-            await store.forget(session, erase=scheme_of(self._url) != "sqlite")
+    async def clean_up(self) -> Removed:
+        """Removes its sessions from the engine. Where it has none, no store is opened, which would make one."""
+        removed = Removed()
+        for part in self.parts:
+            for session, piece in (await self._see(part)).pieces.items():
+                if piece is None:
+                    continue
+                store = await self._opened()
+                await store.forget(session, erase=scheme_of(self._url) != "sqlite")
+                removed.sessions += bool(piece.records)
+                removed.messages += len(piece.records)
         await self.close()
+        return removed
 
     # ---- saying
 

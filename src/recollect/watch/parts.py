@@ -5,6 +5,7 @@ A part has two sessions, in the same slot: they are always on the same server, w
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from recollect.secret import scheme_of
@@ -12,6 +13,12 @@ from recollect.secret import scheme_of
 PREFIX = "recollect-watch"
 PARTS = 16
 """Of a cluster. A primary with fewer slots than that may have none."""
+_CANARY_SESSION = re.compile(rf"{PREFIX}/[0-9a-f]{{12}}/\d+")
+
+
+def is_canary(session: str) -> bool:
+    """Whether a watch made this session: a part of no application's memory."""
+    return _CANARY_SESSION.fullmatch(session) is not None
 
 
 @dataclass(frozen=True)

@@ -194,35 +194,28 @@ class CanaryWatch:
     async def _report(self, alarms: list[Alarm]) -> None:
         for alarm in alarms:
             self.metrics.alarms[alarm.name] += 1
-            self._event(
-                "alarm",
-                name=alarm.name,
-                sentence=alarm.sentence,
-                lost=alarm.lost,
-                span_s=alarm.span_s,
-                **({"server": alarm.server} if alarm.server else {}),
-            )
+            told = {
+                "name": alarm.name,
+                "sentence": alarm.sentence,
+                "lost": alarm.lost,
+                "span_s": alarm.span_s,
+            }
+            event = self._event("alarm", **told, **({"server": alarm.server} if alarm.server else {}))
             if self.command:
-                self._calls.append(asyncio.create_task(self._call(alarm, self._calls[-1:])))
+                self._calls.append(asyncio.create_task(self._call(event, self._calls[-1:])))
         self._calls = [call for call in self._calls if not call.done()]
 
-    def _event(self, event: str, **told: object) -> None:
-        self.tell({"time": round(time.time(), 3), "event": event, **told})
+    def _event(self, event: str, **told: object) -> dict[str, object]:
+        said = {"time": round(time.time(), 3), "event": event, **told}
+        self.tell(said)
+        return said
 
     async def called(self) -> None:
         """Waits for the webhook commands that still run."""
         await asyncio.gather(*self._calls)
 
-    async def _call(self, alarm: Alarm, before: list[asyncio.Task[None]]) -> None:
-        """The webhook command, with the alarm as JSON on its standard input."""
-        said = json.dumps(
-            {
-                "time": round(time.time(), 3),
-                "name": alarm.name,
-                "sentence": alarm.sentence,
-                "lost": alarm.lost,
-            }
-        )
+    async def _call(self, event: dict[str, object], before: list[asyncio.Task[None]]) -> None:
+        """The webhook command, with the alarm on its standard input: the line that is printed."""
         await asyncio.gather(*before)
         try:
             process = await asyncio.create_subprocess_exec(
@@ -233,7 +226,7 @@ class CanaryWatch:
             return
         try:
             async with asyncio.timeout(COMMAND_S):
-                await process.communicate(said.encode() + b"\n")
+                await process.communicate(json.dumps(event).encode() + b"\n")
             how = f"ended with {process.returncode}"
         except (TimeoutError, OSError):
             if process.returncode is None:
