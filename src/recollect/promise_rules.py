@@ -18,6 +18,7 @@ class Rule:
     turns_max: int | None = None
     unchecked: bool = False
     syncs: int = 0
+    told: bool = False
     variants: tuple[str, ...] | None = None
     """Which variants of its faults it is for; None: all."""
 

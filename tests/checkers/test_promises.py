@@ -118,6 +118,36 @@ def test_other_content_before_the_rot_is_the_stores_own(rots: bool) -> None:
     assert script.verdict().status == "violated"
 
 
+# ---- a sync that fails on SQLite
+
+
+@pytest.mark.parametrize(
+    ("told", "policy", "status"),
+    [
+        ("before", "wal-full", "documented-loss"),
+        ("after", "wal-full", "violated"),
+        ("never", "wal-full", "violated"),
+        ("before", "delete-extra", "documented-loss"),
+    ],
+)
+def test_what_a_failed_sync_takes_is_documented_once_a_caller_was_told(
+    told: str, policy: str, status: str
+) -> None:
+    script = written(engine="sqlite", policy=policy, fault="fsync-error")
+    script.inject("fsync-error")
+    if told == "before":
+        script.append(1, outcome="unknown")
+    lost = script.append(1)
+    if told == "after":
+        script.append(1, outcome="unknown")
+    script.restart()
+    script.heal("fsync-error")
+    kept = script.append(2)
+    assert lost < kept
+    script.read(2, 0, 1, 2, kept)
+    assert script.verdict().status == status
+
+
 # ---- a backup that is put back
 
 

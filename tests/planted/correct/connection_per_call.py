@@ -1,4 +1,5 @@
-"""A connection for every call, as a web framework without a pool has it: with the disk full, reading fails too."""
+"""A connection for every call, as a web framework without a pool has it: with the disk full, reading fails too; after a
+failed sync, the next connection goes on behind what the kernel has forgotten."""
 
 import sqlite3
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ CELLS = (
     Cell("sqlite", "wal-full", "disk-full"),
     Cell("sqlite", "wal-full", "none", "contents"),
     Cell("sqlite", "wal-full", "power-loss"),
+    Cell("sqlite", "wal-full", "fsync-error"),
 )
 
 

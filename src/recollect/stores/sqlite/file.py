@@ -209,7 +209,11 @@ def opening(path: Path) -> Iterator[None]:
 
 
 def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: float) -> str:
-    """Makes the file ready, in the policy's journal mode and with the schema; returns the store's identity."""
+    """Makes the file ready, in the policy's journal mode and with the schema; returns the store's identity.
+
+    The connection is closed again: where it is the only one, that moves the log into the file. Otherwise new commits
+    would stand in the log behind any that a process before us could not sync, which the kernel may have forgotten.
+    """
     created = not path.exists()
     private.make_file(path, mode)
     connection = sqlite3.connect(path, timeout=0, isolation_level=None)

@@ -334,6 +334,8 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
         return True  # whatever is damaged, the caller is told
     if given.fault == "restore" and group.name in SET_BACK:
         return ("restore", NOTICED) in evidence.details and _newer_than_the_backup(evidence, group)
+    if given.told and not all(_after_a_failure(evidence, given, found) for found in group.detections):
+        return False
     if group.name == "non-monotonic-read" and given.fault != "replica-lag":
         # Only the fault may take away what a reader saw.
         return group.name in given.allows and all(f.disturbance is not None for f in group.detections)
@@ -354,6 +356,17 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
     if group.name == "resurrected":
         return all(_removal_lost(evidence, given, detection) for detection in group.detections)
     return group.name in given.allows
+
+
+def _after_a_failure(evidence: Evidence, given: Promise, detection: Detection) -> bool:
+    """Whether a write had failed during the fault before the message was acknowledged, or before anything went wrong
+    with the whole store: a caller knew that the disk was failing."""
+    struck = next((each.injected for each in evidence.disturbances if each.name == given.fault), None)
+    if struck is None:
+        return False
+    known = detection.element >= 0 and evidence.acknowledged(detection.element) != NEVER
+    until = evidence.acknowledged(detection.element) if known else max(detection.events, default=NEVER)
+    return any(struck < evidence.turn_invoked[turn] < until for turn in (*evidence.failed, *evidence.unknown))
 
 
 def _removal_lost(evidence: Evidence, given: Promise, detection: Detection) -> bool:
@@ -428,6 +441,12 @@ def _usual_error(evidence: Evidence) -> str:
     return f"; the most frequent error: {error}" if error else ""
 
 
+_BEFORE_ANYTHING = (
+    ". What a store needs before its first call, such as a connection or a table, belongs in the factory, which may be"
+    " `async def`"
+)
+
+
 def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     """Why nothing can be concluded, or None."""
     header = evidence.header
@@ -442,7 +461,7 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
         )
     if evidence.ok_ops < header.ok_ops_min:
         few = f"only {counted(evidence.ok_ops, 'operation')} succeeded, {header.ok_ops_min} are needed"
-        return few + _usual_error(evidence)
+        return few + _usual_error(evidence) + ("" if evidence.ok_ops else _BEFORE_ANYTHING)
     if not evidence.acked:
         return "no write was acknowledged" + _usual_error(evidence)
     if evidence.refusals:
