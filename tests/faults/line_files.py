@@ -19,7 +19,7 @@ from recollect.verify.engines.endpoint import Endpoint
 class LineFiles:
     """One line for each message, synced before it is acknowledged, the file's name included."""
 
-    traits = ("single_writer",)
+    traits: tuple[str, ...] = ("single_writer",)
     syncs_first = True
     syncs_folder = True
 
@@ -84,6 +84,28 @@ class Keeping(LineFiles):
 
     def get_messages(self, session: str) -> list[Any]:
         return self.read.setdefault(session, super().get_messages(session))
+
+
+class Windowed(LineFiles):
+    """Shows the last two messages, and says so."""
+
+    traits = ("single_writer", "keeps_last=2")
+    shown = 2
+
+    def get_messages(self, session: str) -> list[Any]:
+        return super().get_messages(session)[-self.shown :]
+
+
+class WindowedByOne(Windowed):
+    shown = 1
+
+
+def windowed(endpoint: Endpoint) -> LineFiles:
+    return Windowed(endpoint)
+
+
+def windowed_by_one(endpoint: Endpoint) -> LineFiles:
+    return WindowedByOne(endpoint)
 
 
 def honest(endpoint: Endpoint) -> LineFiles:

@@ -1,10 +1,13 @@
 """Stores of every shape the kit knows, in memory: enough to see how it drives them."""
 
+import enum
 import os
 import signal
 import subprocess
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
@@ -36,6 +39,54 @@ class Strings:
 
     async def get_messages(self, session: str) -> list[str]:
         return KEPT.get(session, [])
+
+
+class Speaker(enum.Enum):
+    HUMAN = "human"
+    AI = "ai"
+
+
+class Apart:
+    """Role and text as two arguments, in an order of its own; a read has to say how many it wants."""
+
+    def add(self, role: Speaker, text: str, *, user_id: str) -> None:
+        KEPT.setdefault(user_id, []).append((role.value, text))
+
+    def recent(self, user_id: str, n: int) -> list[Any]:
+        return KEPT.get(user_id, [])[-n:]
+
+
+class Yielding(Apart):
+    async def recent(self, user_id: str, n: int) -> AsyncIterator[Any]:  # type: ignore[override]
+        for one in super().recent(user_id, n):
+            yield one
+
+
+class InConversations(Apart):
+    def recent(self, user_id: str, n: int) -> Any:
+        return {"user": user_id, "said": super().recent(user_id, n)}
+
+
+class InObjects(Apart):
+    def recent(self, user_id: str, n: int) -> Any:
+        return SimpleNamespace(user=user_id, messages=super().recent(user_id, n))
+
+
+class Lines(Apart):
+    def recent(self, user_id: str, n: int) -> Any:
+        names = {"human": "user", "ai": "assistant"}
+        return [f"{names[role]}: {text}" for role, text in super().recent(user_id, n)]
+
+
+class ApartOfSession:
+    def __init__(self, session: str) -> None:
+        self.session = session
+
+    async def add_message(self, role: str, content: str) -> None:
+        KEPT.setdefault(self.session, []).append({"role": role, "content": content})
+
+    async def get_messages(self, limit: int = 5) -> list[Any]:
+        return KEPT.get(self.session, [])[-limit:]
 
 
 class WholeList:
@@ -84,6 +135,30 @@ def articles(endpoint: Endpoint) -> Articles:
 
 async def strings(endpoint: Endpoint) -> Strings:
     return Strings()
+
+
+def apart(endpoint: Endpoint) -> Apart:
+    return Apart()
+
+
+def yielding(endpoint: Endpoint) -> Yielding:
+    return Yielding()
+
+
+def in_conversations(endpoint: Endpoint) -> InConversations:
+    return InConversations()
+
+
+def in_objects(endpoint: Endpoint) -> InObjects:
+    return InObjects()
+
+
+def lines(endpoint: Endpoint) -> Lines:
+    return Lines()
+
+
+def apart_of_session(endpoint: Endpoint, session_id: str) -> ApartOfSession:
+    return ApartOfSession(session_id)
 
 
 def whole_list(endpoint: Endpoint) -> WholeList:

@@ -7,6 +7,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
+from datetime import datetime
 from typing import Any, Literal, TypedDict
 
 import pytest
@@ -30,6 +31,7 @@ from recollect.verify.target.interfaces import (
 from recollect.verify.target.marked_text import numbers_in
 from recollect.verify.target.pipe import Said
 from recollect.verify.target.returned import elements, recognised
+from recollect.verify.target.role_and_content import arguments_of
 
 
 @dataclass
@@ -187,6 +189,73 @@ def test_only_what_an_interface_has_a_place_for_is_said(write: Any, kinds: set[s
     assert interface.kinds == kinds
     for kind in kinds:
         assert recognised(interface.make(Said(3, "", kind)), interface)[:2] == (3, True)
+
+
+def _says(session: str, role: str, content: str) -> None: ...
+def _says_by_enum(session: str, role: Speaker, content: str) -> None: ...
+def _says_with_name(session: str, role: str, content: str, name: str = "", metadata: str = "") -> None: ...
+def _says_blocks(session: str, role: str, content: str | list[Any]) -> None: ...
+def _says_anything(session, role, content, metadata=None, tool_calls=()): ...  # type: ignore[no-untyped-def]
+
+
+ROLE_KINDS = {"system", "tool", "developer", "observer"}
+
+
+@pytest.mark.parametrize(
+    ("write", "kinds", "fields"),
+    [
+        (_says, TEXTS | ROLE_KINDS, set()),
+        (_says_by_enum, TEXTS, set()),
+        (_says_with_name, TEXTS | ROLE_KINDS | {"named"}, {"name"}),
+        (_says_blocks, TEXTS | ROLE_KINDS | {"blocks"}, set()),
+        (_says_anything, TEXTS | ROLE_KINDS | {"named", "call"}, {"metadata", "tool_calls"}),
+    ],
+)
+def test_role_and_content_as_arguments_have_a_place_for_what_has_a_parameter(
+    write: Any, kinds: set[str], fields: set[str]
+) -> None:
+    taken = arguments_of(write, keyed=True)
+    assert taken is not None
+    assert taken.interface.kinds == kinds
+    assert {one.name for one in taken.fields} == fields
+    for kind in kinds:
+        given = taken.given("s", taken.interface.make(Said(3, "", kind)))
+        inspect.signature(write).bind(**given)
+        assert given["session"] == "s"
+        for read in (given, {name: given[name] for name in ("role", "content")}):
+            found = recognised(read, taken.interface)
+            assert found.intact or found.unkept, "a read may leave fields out"
+        other = recognised({**given, "role": "nobody"}, taken.interface)
+        assert (other.intact, other.unkept) == (False, False)
+
+
+def test_a_class_gets_a_timestamp_of_its_type_if_it_must_have_one() -> None:
+    @dataclass
+    class Stamped:
+        content: str
+        timestamp: datetime
+
+    @dataclass
+    class StampsItself:
+        content: str
+        timestamp: datetime = datetime.max  # noqa: DTZ901
+
+    Stamped.__init__.__annotations__["timestamp"] = (
+        datetime  # as a module without postponed annotations has it
+    )
+    assert isinstance(OwnClass(Stamped).make(Said(3, "hello")).timestamp, datetime)
+    assert OwnClass(StampsItself).make(Said(3, "hello")).timestamp == datetime.max  # noqa: DTZ901
+
+
+def test_a_field_that_comes_back_as_the_json_of_its_column_is_kept() -> None:
+    taken = arguments_of(_says_anything, keyed=True)
+    assert taken is not None
+    message = taken.interface.make(Said(3, "", "named"))
+    row = {**message, "metadata": json.dumps(message["metadata"])}
+    assert recognised(row, taken.interface).intact
+    for other in ("{}", "not JSON", json.dumps({**message["metadata"], "score": 1})):
+        assert recognised({**row, "metadata": other}, taken.interface)[:2] == (3, False)
+    assert not recognised(row, Mappings()).intact, "what is given back as another type is changed"
 
 
 def _appends_dicts(session: str, messages: list[dict[str, Any]]) -> None: ...

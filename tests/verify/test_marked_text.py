@@ -28,6 +28,19 @@ def test_a_changed_text_or_role_is_noticed(text: str, role: str) -> None:
     assert (found.number, found.intact) == (17, False)
 
 
+@pytest.mark.parametrize(
+    ("text", "role", "n", "says"),
+    [
+        (mark(17, "x" * 5_000)[:1_000], "assistant", 17, "it came back with 1,000 characters, as '#17."),
+        (mark(17, "the invoice")[:-1], "assistant", 17, "the invoic'"),
+        (mark(17, "x" * 5_000), "user", 17, "role 'assistant' came back as 'user'"),
+        (mark(17, "the invoice"), "assistant", 18, "metadata 'n': 17 came back as 18"),
+    ],
+)
+def test_what_changed_is_said(text: str, role: str, n: int, says: str) -> None:
+    assert says in recognise(text, role, {"n": n}).excerpt
+
+
 def test_names_of_roles_in_other_tools_are_the_same_role() -> None:
     assert recognise(mark(16, "x"), "human").intact
     assert recognise(mark(17, "x"), "ai").intact

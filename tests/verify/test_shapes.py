@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import inspect
-from collections.abc import Generator, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Generator, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import pytest
 
@@ -85,10 +86,88 @@ class OfSession:
         return []
 
 
-class Saver:
-    def put(self, config: Any, checkpoint: Any, metadata: Any, new_versions: Any) -> Any: ...
+class Config(TypedDict):
+    configurable: dict[str, str]
 
-    def get_tuple(self, config: Any) -> Any: ...
+
+class Saver:
+    def put(self, config: Config, checkpoint: Any, metadata: Any, new_versions: Any) -> Any: ...
+
+    def get_tuple(self, config: Config) -> Any: ...
+
+    def get(self, config: Config) -> Any: ...
+
+
+class Apart:
+    def append(self, session: str, role: str, content: str) -> None: ...
+
+    def history(self, session: str) -> list[Any]:
+        return []
+
+
+class ApartByKeyword:
+    async def log(self, role: str, message: str, at: float = 0.0, *, conversation: str) -> None: ...
+
+    async def get_chat_history(self, conversation: str) -> list[Any]:
+        return []
+
+
+class ApartWithDefaults:
+    """Could be called as add_message(session, message), and would lose every role."""
+
+    def add_message(self, user_id: str, text: str, role: str = "user") -> None: ...
+
+    def recent(self, user_id: str, n: int) -> list[Any]:
+        return []
+
+
+class ApartOfSession:
+    def add_message(self, role: str, content: str, session_id: str | None = None) -> None: ...
+
+    @property
+    def messages(self) -> list[Any]:
+        return []
+
+
+class AlsoOfAll(ApartOfSession):
+    def load(self, session_id: str) -> list[Any]:
+        return []
+
+
+class ApartBesideOthers(Apart):
+    """Two reads and two writes have the names: those count that take the arguments."""
+
+    def append(self, session: str, role: str, content: str, number: int) -> None: ...  # type: ignore[override]
+
+    def save_message(self, session: str, role: str, content: str) -> None: ...
+
+    def history(self) -> list[Any]:  # type: ignore[override]
+        return []
+
+    def load(self, session: str) -> list[Any]:
+        return []
+
+
+class Diary:
+    def add(self, user: str, entry: str) -> None: ...
+
+    def get(self, user: str) -> list[Any]:
+        return []
+
+
+class DiaryOfSession:
+    def add_message(self, message: dict[str, Any]) -> None: ...
+
+    def get_history(self, limit: int = 10) -> list[Any]:
+        return []
+
+
+class OneWithOtherReads(OneByOne):
+    def __init__(self) -> None:
+        self.get_messages = None  # type: ignore[assignment]
+
+    def get_history(self, key: str, count: int) -> list[Any]:
+        return []
 
 
 class Queue:
@@ -139,7 +218,16 @@ class Vectors:
         (Saved, False, "save_messages/get_messages"),
         (AppendsOne, False, "append/history of one message"),
         (AppendsAll, False, "append/history"),
+        (Diary, False, "append/history of one message"),
+        (DiaryOfSession, True, "append(message)"),
+        (OneWithOtherReads, False, "add_message/get_messages"),
         (OfSession, True, "add_messages/messages"),
+        (Apart, False, "append(session, role, content)"),
+        (ApartByKeyword, False, "append(session, role, content)"),
+        (ApartWithDefaults, False, "append(session, role, content)"),
+        (ApartOfSession, True, "append(role, content)"),
+        (AlsoOfAll, False, "append(session, role, content)"),
+        (ApartBesideOthers, False, "append(session, role, content)"),
         (Saver, False, "put/get_tuple"),
         (Service, False, "append_event/get_session"),
         (Thread, False, "create_message/list_messages"),
@@ -157,6 +245,48 @@ class RoleAndContent:
 
     def get_messages(self, session: str) -> list[Any]:
         return []
+
+
+class TwoKeys:
+    def add_message(self, user_id: str, chat_id: str, role: str, content: str) -> None: ...
+
+    def get_messages(self, user_id: str, chat_id: str) -> list[Any]:
+        return []
+
+
+class NumberedSessions:
+    def add_message(self, session_id: int, role: str, content: str) -> None: ...
+
+    def get_messages(self, session_id: str) -> list[Any]:
+        return []
+
+
+class ContentIsAMapping:
+    def add_message(self, session_id: str, role: str, content: dict[str, Any]) -> None: ...
+
+    def get_messages(self, session_id: str) -> list[Any]:
+        return []
+
+
+class OneSaved:
+    """Would be given the whole list each time."""
+
+    def save(self, session: str, message: dict[str, Any]) -> None: ...
+
+    def load(self, session: str) -> list[Any]:
+        return []
+
+
+class Unread:
+    def add_message(self, session: str, role: str, content: str) -> None: ...
+
+    def dump(self, session: str) -> list[Any]:
+        return []
+
+
+@contextlib.contextmanager
+def opened() -> Iterator[Unread]:
+    yield Unread()
 
 
 class MessagesFirst:
@@ -217,7 +347,17 @@ class NoMethod:
         (Lazy, False, "It has ask. Known of factory(endpoint): append/history, "),
         (NoMethod, False, "append, which is no method, cannot be called as append(session, messages)"),
         (AppendsOneReadsAll, False, "shape. history() -> 'list[Any]' cannot be called as history(session). "),
-        (RoleAndContent, False, "cannot be called as append_message(session, message). Write append("),
+        (RoleAndContent, False, "cannot be called as append_message(session, role, content). Write append("),
+        (TwoKeys, False, "cannot be called as add_message(session, role, content); get_messages"),
+        (NumberedSessions, False, "add_message(session_id: 'int', role: 'str', content: 'str')"),
+        (
+            OneSaved,
+            False,
+            "message: 'dict[str, Any]') -> 'None' cannot be called as save(session, messages). Write",
+        ),
+        (Unread, False, "is known, but nothing that reads, such as history(session) or get_messages"),
+        (opened, False, "has to return the store itself"),
+        (ContentIsAMapping, False, "add_message(session_id: 'str', role: 'str', content: 'dict[str, Any]')"),
         (Queue, False, r"put\(item: 'Any'\)"),
         (RoleAndContent, False, "append_message(role"),
         (MessagesFirst, False, "save_messages(messages"),

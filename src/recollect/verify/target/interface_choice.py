@@ -68,7 +68,11 @@ def interface_of(shape: str, write: Mapping[str, inspect.Parameter], form: Form 
 def _said(write: Mapping[str, inspect.Parameter]) -> Interface | None:
     """What the annotation of the messages says; None if there is none, or it can be anything."""
     annotation: Any = next(
-        (p.annotation for name, p in write.items() if name.startswith(("message", "msg", "item", "event"))),
+        (
+            p.annotation
+            for name, p in write.items()
+            if name in ONE or name.startswith(("message", "msg", "item", "event"))
+        ),
         None,
     )
     if get_origin(annotation) is not None and len(get_args(annotation)) == 1:
@@ -86,10 +90,10 @@ def _said(write: Mapping[str, inspect.Parameter]) -> Interface | None:
     return OwnClass(annotation) if _is_a_message(annotation) else None
 
 
-def takes_one_message(write: Any) -> bool:
-    """Whether a method (session, messages) takes one message and not a list of them."""
-    second = list(parameters(write).values())[1:2]
-    return bool(second) and second[0].kind is not second[0].VAR_POSITIONAL and _is_one(second[0])
+def takes_one_message(write: Any, *, keyed: bool = True) -> bool:
+    """Whether a method (session, messages) takes one message and not a list of them; not `keyed`: (messages)."""
+    taken = list(parameters(write).values())[int(keyed) :]
+    return bool(taken) and taken[0].kind is not taken[0].VAR_POSITIONAL and _is_one(taken[0])
 
 
 def _is_one(parameter: inspect.Parameter) -> bool:

@@ -13,6 +13,8 @@ import inspect
 import json
 import time
 from collections.abc import Mapping
+from contextlib import suppress
+from datetime import UTC, datetime
 from typing import Any, Literal, NamedTuple, Protocol, get_args, get_origin, get_type_hints, is_typeddict
 
 from recollect.message import Message
@@ -133,6 +135,25 @@ class Mappings:
         return said if self._fields is None else _only(said, self._fields)
 
 
+class RoleAndContent(Mappings):
+    """A role, a text, and the fields that a method has parameters for; a read may leave the fields out."""
+
+    def __init__(self, hints: Mapping[str, Any]) -> None:
+        super().__init__()
+        self._fields = frozenset(hints)
+        self._role = hints["role"]
+        self.kinds = _expressed(hints)
+
+    def make(self, one: Said) -> OpenMapping:
+        made = super().make(one)
+        return OpenMapping(made, role=_as_role(self._role, made["role"]))
+
+    def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
+        said = self._fitting(spoken(number, kind))
+        fields = {name: _as_json(value, _field(raw, name)) for name, value in said.fields.items()}
+        return compared(said._replace(fields=fields), raw, named=False)
+
+
 class OwnClass:
     """A class of the store's own, filled through the parameters of its constructor."""
 
@@ -143,7 +164,11 @@ class OwnClass:
 
     def make(self, one: Said) -> Any:
         role, content, fields = as_spoken(one)
-        values = {**fields, "role": role, "content": content, "text": content, "timestamp": time.time()}
+        role = _as_role(self._wanted["role"].annotation, role) if "role" in self._wanted else role
+        values = {**fields, "role": role, "content": content, "text": content}
+        if (stamp := self._wanted.get("timestamp")) is not None and stamp.default is stamp.empty:
+            now = time.time()
+            values["timestamp"] = datetime.fromtimestamp(now, UTC) if stamp.annotation is datetime else now
         return self._kind(**{name: value for name, value in values.items() if name in self._wanted})
 
     def difference(self, number: int, kind: str, raw: Any) -> Difference | None:
@@ -272,6 +297,28 @@ def _takes_role(hint: Any, role: str) -> bool:
     if get_origin(hint) is Literal:
         return role in get_args(hint)
     return not (inspect.isclass(hint) and issubclass(hint, enum.Enum))
+
+
+def _as_json(written: Any, read: Any) -> Any:
+    """What was written; as text if the read has it as the JSON that a column holds, as rows do."""
+    if isinstance(read, str) and not isinstance(written, str):
+        with suppress(ValueError):
+            return read if _same(written, json.loads(read)) else written
+    return written
+
+
+def _as_role(hint: Any, role: str) -> Any:
+    """The role as the store calls it: one of its enumeration, or one of the words that it lists."""
+    words: Any = get_args(hint) if get_origin(hint) is Literal else ()
+    if inspect.isclass(hint) and issubclass(hint, enum.Enum):
+        words = hint
+    return next((word for word in words if role in _names_of(word)), role)
+
+
+def _names_of(word: Any) -> tuple[str, ...]:
+    if isinstance(word, enum.Enum):
+        return (ROLES.get(str(word.value), str(word.value)), word.name.lower())
+    return (ROLES.get(word, word),)
 
 
 def _only(said: Spoken, names: Any) -> Spoken:

@@ -20,6 +20,7 @@ ROLES = {"human": "user", "ai": "assistant", "HumanMessage": "user", "AIMessage"
 """What frameworks call them."""
 
 EXCERPT_CHARACTERS = 120
+SHOWN_CHARACTERS = 40
 
 
 class Recognised(NamedTuple):
@@ -70,12 +71,21 @@ def recognise(text: str, role: str | None = None, metadata: Mapping[str, Any] | 
         return Recognised(None, intact=True, excerpt=excerpt_of_whole(text), role=called)
     number = int(found[1])
     expected = role_of(number)
-    same = found.start() == 0 and int(found[2], 16) == _crc(expected, text[found.end() :])
-    if role is not None:
-        same = same and ROLES.get(role, role) == expected
-    if metadata and "n" in metadata:
-        same = same and metadata["n"] == number
-    return Recognised(number, same, excerpt="" if same else excerpt(text))
+    changed = ""
+    if found.start() != 0 or int(found[2], 16) != _crc(expected, text[found.end() :]):
+        changed = _shown_changed(text)
+    elif role is not None and ROLES.get(role, role) != expected:
+        changed = f"role {expected!r} came back as {excerpt(role)!r}"
+    elif metadata and metadata.get("n", number) != number:
+        changed = f"metadata 'n': {number} came back as {excerpt(repr(metadata['n']))}"
+    return Recognised(number, not changed, excerpt=excerpt(changed))
+
+
+def _shown_changed(text: str) -> str:
+    """As it came back; of a long one also how long it is now, because most changes of long texts are cuts."""
+    if len(text) <= EXCERPT_CHARACTERS:
+        return f"it came back as {text!r}"
+    return f"it came back with {len(text):,} characters, as {text[:SHOWN_CHARACTERS]!r}…"
 
 
 def kind_marked(text: str) -> tuple[int, str] | None:

@@ -12,7 +12,7 @@ from recollect.message import Damaged
 from recollect.store import Stored
 from recollect.verify.target import pipe
 from recollect.verify.target.contents import KINDS, spoken
-from recollect.verify.target.interfaces import Interface, Mappings
+from recollect.verify.target.interfaces import Interface, Mappings, RoleAndContent
 from recollect.verify.target.marked_text import ROLES, Recognised, excerpt, kind_marked, recognise
 
 _ANYTHING = Mappings()
@@ -42,6 +42,8 @@ def recognised(raw: Any, interface: Interface = _ANYTHING, *, rows: bool = True)
         raw = raw.message
     if isinstance(raw, Damaged):
         return Recognised(None, intact=False, damaged=True, excerpt=excerpt(raw.reason))
+    if isinstance(interface, RoleAndContent) and isinstance(raw, str):
+        raw = _of_line(raw)
     raw = _of_row(raw) if rows else raw
     text, role, metadata = fields_of(raw)
     found = recognise(text, role, metadata)
@@ -69,6 +71,12 @@ def _of_row(raw: Any) -> Any:
         return raw  # an item that is no text, such as a call
     found = _of_values(list(named.values()) or (raw if isinstance(raw, tuple | list) else ()))
     return raw if found is None else {**named, **found}
+
+
+def _of_line(text: str) -> Any:
+    """``user: hello``, where role and content were given apart."""
+    role, colon, content = text.partition(": ")
+    return {"role": role, "content": content} if colon and role in KNOWN_ROLES else text
 
 
 def _named_values(raw: Any) -> Mapping[str, Any]:

@@ -27,7 +27,8 @@ from recollect.verify.target.interfaces import Interface, parameters
 from recollect.verify.target.pipe import Acked, Said
 from recollect.verify.target.registry import BUILT_IN, address_of, row_of
 from recollect.verify.target.returned import is_loss_marker
-from recollect.verify.target.shape import BadTarget, Shape, shape_of
+from recollect.verify.target.role_and_content import arguments_of
+from recollect.verify.target.shape import LIMITS, BadTarget, Shape, shape_of
 
 TRAITS = ("single_writer", "one_process", "no_batches", "at_least_once", "ordered_by_clock")
 KEEPS_LAST = "keeps_last="
@@ -236,13 +237,17 @@ class Target:
         answer: Any = None
         if self.shape.batches or self._drive is not None:
             messages = [self._methods.interface.make(one) for one in said]
-            answer = await self._call(store, self.shape.write, session, messages, **options)
+            answer = await self._call(store, self._methods.write, session, messages, **options)
         else:
             for one in said:
-                answer = await self._call(
-                    store, self.shape.write, session, self._methods.interface.make(one), **options
-                )
+                answer = await self._append_one(store, session, self._methods.interface.make(one), options)
         return _acknowledged(answer)
+
+    async def _append_one(self, store: Any, session: str, message: Any, options: dict[str, Any]) -> Any:
+        if (apart := self._methods.apart) is None:
+            return await self._call(store, self._methods.write, session, message, **options)
+        method = getattr(store, self._methods.write)
+        return await _resolved(method(**apart.given(self._named(session), message), **options))
 
     async def append_many(self, turns: Mapping[str, Sequence[Said]], turn: str | None) -> Acked:
         """One turn over several sessions."""
@@ -262,7 +267,7 @@ class Target:
         known = self._read_raw.get(session, [])
         messages = [*known[drop:], *(self._methods.interface.make(one) for one in said)]
         store = await self._store(session)
-        return _acknowledged(await self._call(store, self.shape.write, session, messages))
+        return _acknowledged(await self._call(store, self._methods.write, session, messages))
 
     async def replace(
         self, session: str, said: Sequence[Said], turn: str | None, expect: int | None
@@ -307,11 +312,11 @@ class Target:
         options: dict[str, Any] = {}
         if last is not None and self._methods.limits_to_last:
             options[self._methods.limit] = last
-        elif self._methods.limit_has_default:
+        elif self._methods.always_limited:
             options[self._methods.limit] = UNLIMITED
         if after is not None:
             options["after"] = after
-        raw = list(await self._call(store, self._methods.read, session, **options) or [])
+        raw = await _listed(await self._call(store, self._methods.read, session, **options))
         if last is None and after is None:
             self._read_raw[session] = raw
         sequence = raw[-1].sequence if raw and isinstance(raw[-1], Stored) else None
@@ -422,6 +427,21 @@ async def _resolved(value: Any) -> Any:
     return await value if inspect.isawaitable(value) else value
 
 
+async def _listed(answer: Any) -> list[Any]:
+    """The messages in what a read returned: also if it yields them, or if they are one part of a conversation."""
+    if hasattr(answer, "__aiter__"):
+        return [one async for one in answer]
+    if isinstance(answer, Mapping):
+        lists = [value for value in answer.values() if isinstance(value, list | tuple)]
+        if answer and "messages" not in answer and len(lists) != 1:
+            names = ", ".join(map(str, answer))
+            raise TypeError(f"a read returned a mapping with {names[:80]}, and not a list of messages")
+        answer = answer.get("messages", lists[0] if lists else [])
+    elif isinstance(of_it := getattr(answer, "messages", None), list | tuple):
+        answer = of_it
+    return list(answer or [])
+
+
 def _takes_session(factory: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(factory).parameters.values()
@@ -439,20 +459,30 @@ class _Methods:
     """What the first store's methods take; the other stores are of the same kind."""
 
     def __init__(self, store: Any, shape: Shape, form: Form) -> None:
-        kind = type(store)
         self._shape = shape
         self._store = store
-        self._write = parameters(getattr(store, shape.write))
-        self.read = next(name for name in shape.reads if hasattr(kind, name) or hasattr(store, name))
-        reader = inspect.getattr_static(kind, self.read, None)
-        self._read = {} if isinstance(reader, property) else parameters(getattr(store, self.read))
-        self.limit = next((name for name in ("last", "limit", "n", "k") if name in self._read), "")
+        write, read = shape.write_of(store), shape.read_of(store)
+        assert write is not None
+        assert read is not None
+        self.write, self.read = write, read
+        self._write = parameters(getattr(store, write))
+        reader = inspect.getattr_static(type(store), read, None)
+        self._read = {} if isinstance(reader, property) else parameters(getattr(store, read))
+        self.limit = next((name for name in LIMITS if name in self._read), "")
         # With an offset, a limit is the length of a page, counted from the oldest, and no claim about the newest.
         self.limits_to_last = bool(self.limit) and not {"offset", "skip", "cursor"} & self._read.keys()
         default = self._read[self.limit].default if self.limit else None
-        self.limit_has_default = isinstance(default, int) and not isinstance(default, bool)
+        self.always_limited = default is inspect.Parameter.empty or (
+            isinstance(default, int) and not isinstance(default, bool)
+        )
         driven = isinstance(store, Driven)
-        self.interface = store.interface if driven else interface_of(shape.name, self._write, form)
+        self.apart = arguments_of(getattr(store, write), keyed=not shape.per_session) if shape.apart else None
+        if driven:
+            self.interface: Interface = store.interface
+        elif self.apart is not None:
+            self.interface = self.apart.interface
+        else:
+            self.interface = interface_of(shape.name, self._write, form)
         self.is_open = not driven and is_open(shape.name, self._write)
         self.expected_errors: Sequence[str] = store.expected_errors if driven else ()
 
@@ -460,7 +490,7 @@ class _Methods:
     def is_async(self) -> bool:
         if isinstance(self._store, Driven):
             return self._store.is_async
-        methods = (getattr(self._store, name, None) for name in (self._shape.write, self.read))
+        methods = (getattr(self._store, name, None) for name in (self.write, self.read))
         return any(inspect.iscoroutinefunction(method) for method in methods)
 
     def has(self, name: str) -> bool:
