@@ -142,6 +142,14 @@ def test_a_store_that_syncs_everything_holds(tmp_path: Path) -> None:
         assert found["violated"] == 0
 
 
+def test_what_leaves_a_declared_window_is_not_lost(tmp_path: Path) -> None:
+    """Six messages over two sessions, of which each keeps two."""
+    for store, code in (("windowed", 0), ("windowed_by_one", 1)):
+        arguments = (f"{LINES}:{store}", "--engine", "sqlite", "--level", "1", "--messages", "6")
+        for found in explore(*arguments, out=tmp_path / store, expect=code)["explorations"]:
+            assert (found["violated"] > 0) == (code == 1)
+
+
 def test_no_state_knows_of_another(tmp_path: Path) -> None:
     """What a store keeps in its process is gone with the state that it was read from."""
     arguments = (f"{LINES}:keeping", "--engine", "sqlite", "--level", "1", "--messages", "4")

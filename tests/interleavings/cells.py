@@ -58,6 +58,7 @@ class Cell(NamedTuple):
 
 GONE = ("lost-update", "dropped")
 """Which of the two depends on whether somebody provably wrote over it."""
+TRIMMED = ("trimmed", "dropped")
 LATE = ("stale-read", "own-write-missing", *GONE)
 
 IN_THREADS = "delete-full"
@@ -111,6 +112,7 @@ PLANTED = (
     Cell("redis_tasks:TwoWrites", "redis", "processes", ("torn-turn",)),
     Cell("redis_tasks:SameLength", "redis", "processes", ("resurrected",)),
     Cell("redis_tasks:SavedWhole", "redis", "processes", GONE),
+    Cell("windows:OneFewer", "redis", "processes", TRIMMED),
     Cell("postgres_tasks:max_then_insert", "postgres", "processes", GONE),
     Cell("postgres_tasks:lock_before_commit", "postgres", "processes", GONE),
     Cell("postgres_tasks:deadlock_prone", "postgres", "processes", ("raised",)),
@@ -118,6 +120,7 @@ PLANTED = (
     Cell("sqlite_tasks:LockPerProcess", "sqlite", "processes", GONE),
     Cell("sqlite_tasks:LockedTransaction", "sqlite", "processes", ("raised",)),
     Cell("with_threads:Counter", "redis", "threads", GONE),
+    Cell("windows:OneFewer", "redis", "threads", TRIMMED),
     Cell("with_threads:LockPerSession", "redis", "threads", GONE),
     Cell("with_threads:CompactsEveryTenth", "redis", "threads", GONE),
     Cell("with_threads:OneConnection", "sqlite", "threads", GONE),
@@ -157,10 +160,12 @@ CORRECT = (
     Cell("redis_tasks:OneCommand", "redis", "processes"),
     Cell("redis_tasks:WatchedValue", "redis", "processes"),
     Cell("redis_tasks:LockOfTheCall", "redis", "processes"),
+    Cell("windows:AsDeclared", "redis", "processes"),
     Cell("postgres_tasks:counter_is_the_lock", "postgres", "processes"),
     Cell("postgres_tasks:advisory_lock", "postgres", "processes"),
     Cell("sqlite_tasks:OneJob", "sqlite", "processes"),
     Cell("with_threads:CounterInTheEngine", "redis", "threads"),
+    Cell("windows:AsDeclared", "redis", "threads"),
     Cell("with_threads:OneLock", "sqlite", "threads"),
     Cell("with_threads:LockOfTheClass", "sqlite", "threads"),
     Cell("with_threads:TriesAgain", "sqlite", "threads"),

@@ -11,6 +11,7 @@ from recollect.verify.explore.interleavings.dialogues import (
     PgDialogue,
     RespDialogue,
     carried,
+    commands_in,
     dialogue,
 )
 from recollect.verify.explore.interleavings.footprints import NOTHING, WRITES_ALL, conflict, of_sql
@@ -45,6 +46,39 @@ def test_what_is_queued_happens_at_exec() -> None:
     assert spoken.request(resp("SET", "k", "v")).footprint == NOTHING
     assert spoken.request(resp("EXEC")).footprint == {("k", True), ("w", False)}
     assert spoken.request(resp("GET", "k")).footprint == {("k", False)}
+
+
+@pytest.mark.parametrize("word", ["plain", "", "ends a line\r\n", "\r\n*1\r\n$4\r\nPING\r\n", "ümlaut"])
+def test_commands_are_read_whatever_their_words_contain(word: str) -> None:
+    asked = resp("SET", "k", word) + resp("GET", "k")
+    assert commands_in(asked) == ([b"SET", b"k", word.encode()], [b"GET", b"k"])
+    spoken = RespDialogue()
+    assert [length for length in range(len(asked) + 1) if spoken.whole(asked[:length])] == [
+        len(resp("SET", "k", word)),
+        len(asked),
+    ]
+
+
+@pytest.mark.parametrize(
+    "data", [b"*1\r\n$3\r\nGET", b"*1\r\n$3\r\nGETTER\r\n", b"*0\r\n", b"hello\r\n", b""]
+)
+def test_what_is_no_command_is_none(data: bytes) -> None:
+    assert commands_in(data) == ()
+
+
+def test_what_opens_a_connection_is_known_before_it_is_sent() -> None:
+    spoken = RespDialogue()
+    assert spoken.is_setup(resp("HELLO", "3") + resp("CLIENT", "SETINFO", "lib-name", "x"))
+    assert not spoken.is_setup(resp("HELLO", "3") + resp("GET", "k"))
+    assert not spoken.is_setup(b"hello")
+    assert spoken.reply(b"")  # nothing was sent, so no reply is owed
+
+
+def test_attributes_belong_to_the_reply_behind_them() -> None:
+    spoken = RespDialogue()
+    spoken.request(resp("GET", "k"))
+    assert not spoken.reply(b"|1\r\n+ttl\r\n:60\r\n")
+    assert spoken.reply(b"*2\r\n%1\r\n+a\r\n*0\r\n$-1\r\n")
 
 
 def test_a_reply_is_whole_when_every_command_has_its_own() -> None:
@@ -133,3 +167,18 @@ def test_the_messages_of_a_request_are_told() -> None:
     assert carried(b"", said, frozenset({("k", False)})) == "reads m3 m4"
     assert carried(b"", b"", frozenset({("k", False)})) == "reads nothing"
     assert carried(b"", b"", NOTHING) == ""
+
+
+def test_a_connection_with_an_open_transaction_is_not_at_rest() -> None:
+    redis = RespDialogue()
+    assert redis.is_at_rest
+    redis.request(resp("WATCH", "k"))
+    assert not redis.is_at_rest
+    redis.request(resp("MULTI"))
+    redis.request(resp("EXEC"))
+    assert redis.is_at_rest
+    postgres = started()
+    for status, rests in ((b"T", False), (b"E", False), (b"I", True)):
+        postgres.request(pg(b"Q", b"select 1\0"))
+        assert postgres.reply(pg(b"Z", status))
+        assert postgres.is_at_rest is rests

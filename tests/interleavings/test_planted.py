@@ -52,6 +52,16 @@ def test_a_race_is_found_and_replayed(cell: Cell, tmp_path: Path) -> None:
     assert {anomaly.name for anomaly in analyze(history).anomalies} == set(failure.names)
 
 
+def test_a_store_that_a_rehearsal_spoils_is_rehearsed_all_the_same(tmp_path: Path) -> None:
+    """Its clients that take turns raise, so that rehearsal is left out: the others must not be, or what is found on
+    used clients could not be seen again on new ones."""
+    (cell,) = (each for each in PLANTED if each.title == "sqlite_tasks:LockedTransaction-processes")
+    (explored,) = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a | a",)).found.programs
+    assert explored.failure is not None
+    assert (explored.failure.names, explored.failure.confirmed) == (("raised",), CONFIRMATIONS)
+    assert explored.doubt is None
+
+
 @pytest.mark.parametrize("cell", sampled(CORRECT, 1), ids=lambda cell: cell.title)
 def test_a_store_without_a_race_is_not_accused(cell: Cell, tmp_path: Path) -> None:
     """Every distinguishable order of two small programs. Threads, and callers that give up, are too many for that: they
@@ -73,6 +83,19 @@ def test_a_race_that_needs_an_earlier_message_is_found_with_one(tmp_path: Path) 
     assert failure is not None
     assert failure.program == "1+ a | a"
     assert set(failure.names) & set(cell.names), failure.anomalies
+
+
+@pytest.mark.parametrize("how", ["processes", "threads"])
+def test_what_leaves_a_declared_window_is_not_lost(how: str, tmp_path: Path) -> None:
+    """`9+ a | a` writes one message more than the store says it keeps."""
+    (right,) = (each for each in CORRECT if (each.store, each.how) == ("windows:AsDeclared", how))
+    (wrong,) = (each for each in PLANTED if (each.store, each.how) == ("windows:OneFewer", how))
+    held = right.explore(tmp_path, right.seconds, programs=("9+ a | a",)).found
+    assert held.failure is None, held.failure
+    assert held.programs[0].judged
+    failure = wrong.explore(tmp_path, FOUND_WITHIN_S, programs=("9+ a | a",)).found.failure
+    assert failure is not None
+    assert set(failure.names) & set(wrong.names), failure.anomalies
 
 
 @pytest.mark.parametrize("how", ["tasks", "threads"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram, programs, spans
+from recollect.verify.explore.interleavings.store_past import StorePast
 
 EVERYTHING = ("forget", "context", "batches", "turn", "expect", "replace")
 
@@ -60,3 +61,14 @@ def test_smaller_programs_have_one_operation_less() -> None:
 
 def test_messages_in_a_few_words() -> None:
     assert spans([0, 1, 2, 4, 6, 7]) == "m0–m2 m4 m6 m7"
+
+
+def test_what_has_met_before_is_nothing_new() -> None:
+    past = StorePast()
+    for text in ("a | a", "r r | a", "t | r"):
+        past.did(ClientsProgram.parse(text))
+    assert past.knows(ClientsProgram.parse("r | a r"))
+    assert past.knows(ClientsProgram.parse("a1 r1 | a r"))
+    assert past.knows(ClientsProgram.parse("t1 | t"))
+    for text in ("t | t", "t | a", "1+ a | a", "a | f"):
+        assert not past.knows(ClientsProgram.parse(text)), text

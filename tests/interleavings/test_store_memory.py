@@ -98,3 +98,49 @@ def test_a_key_names_an_earlier_session_if_it_contains_its_id(key: Any) -> None:
     assert not names.is_past(key)
     names.schedule = 11
     assert names.is_past(key) == (key != 7)
+
+
+@pytest.mark.parametrize(
+    ("change", "counts"),
+    [
+        ({"count": 1}, True),
+        ({"count": True}, True),
+        ({"count": 140_364_364_439_872}, False),
+        ({"count": -5000}, False),
+        ({"name": "broken"}, True),
+        ({"name": "turn-7001"}, False),
+        ({"name": None}, True),
+    ],
+)
+def test_ids_and_times_are_no_part_of_the_shape(change: dict[str, Any], counts: bool) -> None:
+    store = Store()
+    vars(store).update({"count": 140_364_364_348_096, "name": "turn-6001"})
+    memory = StoreMemory(store, only_shape=True)
+    before = memory.fingerprint()
+    vars(store).update(change)
+    assert (memory.fingerprint() != before) is counts
+
+
+def test_what_is_ours_is_not_followed() -> None:
+    """Our own stores, whose package is ours, keep connections that we hold."""
+
+    class Held:
+        number = 0
+
+    Held.__module__ = "recollect.verify.explore.interleavings.held_connection"
+    store, held = OfOurPackage(), Held()
+    store.held = held
+    memory = StoreMemory(store)
+    before = memory.fingerprint()
+    held.number = 1
+    assert memory.fingerprint() == before
+    store.count = 1
+    assert memory.fingerprint() != before
+
+
+class OfOurPackage:
+    held: object
+    count = 0
+
+
+OfOurPackage.__module__ = "recollect.stores.some"

@@ -37,6 +37,11 @@ def test_one_sentence() -> None:
     assert told == "A read nothing; B wrote m1 and was acknowledged; A was cancelled: m1 is gone."
 
 
+def test_what_was_there_before_is_said() -> None:
+    told = sentence(failed("dropped", "…", "m1", program="9+ a | a"))
+    assert told.startswith("9 messages had been appended; A read nothing; ")
+
+
 def test_threads_are_told_by_what_they_did_and_where_they_were_interrupted() -> None:
     steps = (
         LoggedStep("A", "begin", "read"),

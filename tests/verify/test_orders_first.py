@@ -69,7 +69,7 @@ def test_the_same_store_with_a_lock_for_each_call_holds(tmp_path: Path) -> None:
     (cell,) = (cell for cell in found["cells"] if cell["workload"] == INTERLEAVINGS)
     assert found["findings"] == []
     assert cell["replay"] is None
-    slow = cell["status"] == "skipped" and cell["reason"].startswith("orders of events")
+    slow = cell["status"] == "skipped" and "orders of events" in cell["reason"]
     assert slow or cell["status"] == "held", cell
 
 
@@ -179,7 +179,8 @@ def test_a_store_that_is_for_one_thread_is_not_accused_of_an_order(
     monkeypatch.setattr(orders_first, "interleave", lambda *_, **__: Interleaved(verdict, found))
     result = orders_first.exploring(1.0)(NONE, tmp_path)
     assert result.verdict.status == status
-    assert status == "violated" or refused in (result.verdict.reason or "")
+    told = "only the thread that opened the store may use it; `recollect explore app:make --engine redis"
+    assert status == "violated" or told in (result.verdict.reason or "")
 
 
 @pytest.mark.parametrize(("bound", "status"), [(-1, "skipped"), (1, "held")])
@@ -193,8 +194,10 @@ def test_a_part_of_the_orders_is_no_reason_to_say_held(
     orders = explored(Verdict(status=found.status, reason=found.reason), found, monkeypatch)
     assert orders.verdict.status == status
     if status == "skipped":
-        assert "orders of events were tried in part: the time ended" in (orders.verdict.reason or "")
-        assert "1 of 2 programs: a | a | a" in (orders.verdict.reason or "")
+        assert orders.verdict.reason == (
+            "11 orders of events showed nothing, and time was up; "
+            "`recollect explore app:make --engine redis --interleavings` tries more"
+        )
 
 
 def test_they_come_first_and_an_interruption_among_them_ends_the_run(tmp_path: Path) -> None:

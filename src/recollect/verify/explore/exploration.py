@@ -82,6 +82,8 @@ class About:
     """What each turn survives according to its acknowledgement, if that said so."""
     real_policy: str = ""
     """The policy that the store's own connections have."""
+    keeps_last: int | None = None
+    """How many messages of a session the store says it keeps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,9 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
             raise NothingRecorded(str(blindness))
         recording.save(recorder, folder / "recording")
         real = real_policy(engine.name, policy, ready.settings)
-        about = About(target, engine_spec, engine.version, policy, turns, start, claims, real)
+        about = About(
+            target, engine_spec, engine.version, policy, turns, start, claims, real, ready.keeps_last
+        )
         (folder / "about.json").write_bytes(msgspec.json.encode(about))
         return TargetRun(about, recorder.base, records)
 
@@ -298,6 +302,7 @@ def _writing(path: Path, about: About) -> Iterator[tuple[HistoryWriter, Transcri
         real_policy=about.real_policy,
         fault=_FAULT,
         workload="turns",
+        keeps_last=about.keeps_last,
         ok_ops_min=0,
         ends=True,
     )

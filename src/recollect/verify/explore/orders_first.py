@@ -13,6 +13,7 @@ from pathlib import Path
 
 import msgspec
 
+from recollect.printable import counted
 from recollect.verify.explore.interleavings import telling
 from recollect.verify.explore.interleavings.interleave import Interleaved, interleave
 from recollect.verify.explore.interleavings.program import BadProgram, ClientsProgram
@@ -151,17 +152,29 @@ def exploring(seconds: float, programs: tuple[str, ...] = ()) -> ExploreOrders:
 
 def _result(scenario: Scenario, done: Interleaved, folder: Path) -> Result:
     verdict, failure = done.verdict, done.found.failure
-    if verdict.status == "violated" and failure is not None:
-        if _raises_without_any_order(failure):
-            alone = failure.anomalies[0].sentence.rstrip(".")
-            reason = f"orders of events could not be tried: with one caller alone, {alone}"
-            return Result(scenario=scenario, verdict=Verdict(status="skipped", reason=reason))
-        return _violated(scenario, done, failure, folder)
     if verdict.status == "held":
         return Result(scenario=scenario, verdict=verdict, notes=(f"orders of events: {done.found.coverage}",))
-    tried = "were tried in part" if done.found.is_cut_short else "could not be tried"
-    reason = f"orders of events {tried}: {verdict.reason}"
-    return Result(scenario=scenario, verdict=Verdict(status="skipped", reason=reason))
+    if verdict.status == "violated" and failure is not None and not _raises_without_any_order(failure):
+        return _violated(scenario, done, failure, folder)
+    return Result(scenario=scenario, verdict=Verdict(status="skipped", reason=_why_skipped(scenario, done)))
+
+
+def _why_skipped(scenario: Scenario, done: Interleaved) -> str:
+    """With the command that goes on, where there is one."""
+    goes_on = f"`recollect explore {scenario.target} --engine {scenario.engine} --interleavings`"
+    failure = done.found.failure
+    if done.found.is_of_one_thread:
+        return (
+            "orders of events could not be tried inside one process: only the thread that opened the store may use "
+            f"it; {goes_on} tries several processes"
+        )
+    if failure is not None:
+        alone = failure.anomalies[0].sentence.rstrip(".")
+        return f"orders of events could not be tried: with one caller alone, {alone}"
+    if done.found.is_cut_short and any(one.judged for one in done.found.programs):
+        judged = sum(one.judged for one in done.found.programs)
+        return f"{counted(judged, 'order')} of events showed nothing, and time was up; {goes_on} tries more"
+    return f"orders of events could not be tried: {done.verdict.reason}"
 
 
 def _raises_without_any_order(failure: FailedSchedule) -> bool:

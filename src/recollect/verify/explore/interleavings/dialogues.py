@@ -71,12 +71,21 @@ class Dialogue:
     def copy(self) -> Dialogue:
         return copy.copy(self)
 
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether the connection is as a new one: no transaction is open."""
+        return True
+
     def whole(self, data: bytes) -> bool:
         """Whether what the client wrote so far is a request, and not a part of one."""
         return bool(data)
 
     def request(self, data: bytes) -> SentRequest:
         return SentRequest(f"{len(data)} bytes", WRITES_ALL)
+
+    def is_setup(self, data: bytes) -> bool:
+        """Whether a request that has not been sent yet is part of opening a connection."""
+        return self.copy().request(data).setup
 
     def reply(self, data: bytes) -> bool:
         return False
@@ -96,17 +105,24 @@ class RespDialogue(Dialogue):
         self._queued: Footprint | None = None
         self._watched: Footprint = NOTHING
 
+    @property
+    def is_at_rest(self) -> bool:
+        return self._queued is None and not self._watched
+
     def whole(self, data: bytes) -> bool:
+        if commands_in(data):
+            return True
         at = 0
         while 0 <= at < len(data):
             at = _behind(data, at)
         return at == len(data) > 0
 
+    def is_setup(self, data: bytes) -> bool:
+        commands = commands_in(data)
+        return bool(commands) and all(words[0].upper() in REDIS_SETUP for words in commands)
+
     def request(self, data: bytes) -> SentRequest:
-        try:
-            commands = list(_commands(data))
-        except (ValueError, IndexError):
-            commands = []
+        commands = commands_in(data)
         if not commands:
             return SentRequest(f"{len(data)} bytes", WRITES_ALL)
         self._wanted += len(commands)
@@ -152,41 +168,70 @@ class RespDialogue(Dialogue):
         return True
 
 
+@lru_cache(16)  # the same request is looked at when it comes, and when it is sent
+def commands_in(data: bytes) -> tuple[list[bytes], ...]:
+    """The commands of a request; none if it is incomplete, or not made of commands."""
+    lines = data.split(b"\r\n")
+    found, at = [], 0
+    try:
+        while at < len(lines) - 1:
+            end = at + 1 + 2 * int(lines[at].removeprefix(b"*"))
+            words = lines[at + 2 : end : 2]
+            if (
+                not words
+                or lines[at][:1] != b"*"
+                or lines[at + 1 : end : 2] != [b"$%d" % len(w) for w in words]
+            ):
+                return tuple(_commands(data))
+            found.append(words)
+            at = end
+    except (ValueError, IndexError):
+        return ()
+    return tuple(found) if at == len(lines) - 1 and not lines[at] else ()
+
+
 def _commands(data: bytes) -> Iterator[list[bytes]]:
+    """The same where a word contains what ends a line."""
     at = 0
     while at < len(data):
         if data[at : at + 1] != b"*":
             raise ValueError("no array")
         end = data.index(b"\r\n", at)
         count, at = int(data[at + 1 : end]), end + 2
+        if count < 1:
+            raise ValueError("no command")
         words = []
         for _ in range(count):
             end = data.index(b"\r\n", at)
             size = int(data[at + 1 : end])
-            words.append(data[end + 2 : end + 2 + size])
             at = end + 4 + size
+            if at > len(data):
+                raise ValueError("incomplete")
+            words.append(data[end + 2 : at - 2])
         yield words
 
 
 def _behind(data: bytes, at: int) -> int:
     """The position after the value that begins here, or -1 if it is incomplete."""
-    end = data.find(b"\r\n", at)
-    if end < 0:
-        return -1
-    kind, head = data[at : at + 1], data[at + 1 : end]
-    at = end + 2
-    if kind in (b"$", b"=", b"!"):
-        if head == b"-1":
-            return at
-        at += int(head) + 2
-        return at if at <= len(data) else -1
-    if kind in (b"*", b"~", b">", b"%", b"|"):
-        for _ in range(max(0, int(head)) * (2 if kind in (b"%", b"|") else 1)):
-            at = _behind(data, at)
-            if at < 0:
+    left = 1
+    while left:
+        end = data.find(b"\r\n", at)
+        if end < 0:
+            return -1
+        kind, head = data[at : at + 1], data[at + 1 : end]
+        at, left = end + 2, left - 1
+        if kind in _STRINGS and head != b"-1":
+            at += int(head) + 2
+            if at > len(data):
                 return -1
-        return _behind(data, at) if kind == b"|" else at
+        elif kind in _PARTS:
+            left += max(0, int(head)) * _PARTS[kind] + (kind == b"|")
     return at
+
+
+_STRINGS = frozenset({b"$", b"=", b"!"})
+_PARTS = {b"*": 1, b"~": 1, b">": 1, b"%": 2, b"|": 2}
+"""What each element of a collection consists of. Attributes come before the value that they belong to."""
 
 
 # ---- PostgreSQL
@@ -196,6 +241,11 @@ _ABOUT_TYPES = re.compile(
     r"select current_setting\('jit'\)|select set_config\('jit'|with recursive typeinfo_tree"
 )
 """What asyncpg asks about types, once per connection."""
+
+
+@lru_cache(1000)
+def _short(sql: str) -> str:
+    return " ".join(sql.split())[:60]
 
 
 @lru_cache(1000)
@@ -219,6 +269,10 @@ class PgDialogue(Dialogue):
         twin._statements, twin._portals = dict(self._statements), dict(self._portals)
         return twin
 
+    @property
+    def is_at_rest(self) -> bool:
+        return self._status == b"I"
+
     def whole(self, data: bytes) -> bool:
         messages = list(_pg_messages(data, started=self._started))
         last, _, end = messages[-1] if messages else (b"", b"", 0)
@@ -238,7 +292,7 @@ class PgDialogue(Dialogue):
             if kind in (b"Q", b"E") and not _is_about_types(sql):
                 touched |= of_sql(sql, in_transaction=self._status != b"I")
                 setup = False
-        label = "; ".join(" ".join(text.split())[:60] for text in texts) or "prepare"
+        label = "; ".join(map(_short, texts)) or "prepare"
         return SentRequest(label, touched, setup)
 
     def _heard(self, kind: bytes, body: bytes) -> str | None:

@@ -25,6 +25,8 @@ from recollect.verify.wire import pgwire, resp
 PATIENCE_S = 5.0
 USUALLY_S = 0.0005
 """Most requests are answered sooner; then nobody has to be asked who waits."""
+READS_S = 0.01
+"""The same for requests that write nothing, which hardly ever wait for anybody."""
 AGAIN_S = 0.001
 DEADLOCK = "40P01"
 """What PostgreSQL says to whom it refuses in order to end a circle."""
@@ -122,9 +124,10 @@ def settle(
     """Waits until the engine has nothing more to do; those it has answered. Those who waited before the newest still
     do if that was answered and releases nobody."""
     left, answered = list(asked), []
-    end, wait_s = real_clock() + patience_s, USUALLY_S
+    end, wait_s = real_clock() + patience_s, READS_S if all(map(_only_reads, asked)) else USUALLY_S
     while left:
-        came = [one for one in left if one.hear()]
+        heard = _ready(left, wait_s)
+        came = [one for one in heard if one.hear()]
         if came:
             answered += came
             asks_for = newest.request if newest is not None and came == [newest] else None
@@ -132,16 +135,20 @@ def settle(
                 break
             left = [one for one in left if one.in_engine]
             wait_s = 0.0
-        elif not _ready(left, wait_s):
+        elif not heard:
             if waits.all_wait(left) or real_clock() > end:
                 break
             wait_s = AGAIN_S
     return answered
 
 
-def _ready(asked: Sequence[InEngine], timeout_s: float) -> bool:
-    """`poll` waits for whole milliseconds."""
-    return bool(select.select(asked, (), (), timeout_s)[0])
+def _only_reads(asked: InEngine) -> bool:
+    return asked.request is not None and not any(write for _, write in asked.request.footprint)
+
+
+def _ready(asked: Sequence[A], timeout_s: float) -> list[A]:
+    """Those that have something to hear. `poll` waits for whole milliseconds."""
+    return select.select(asked, (), (), timeout_s)[0]
 
 
 def pick(waited: Sequence[tuple[str, InEngine]], answered: Sequence[tuple[str, InEngine]]) -> str:

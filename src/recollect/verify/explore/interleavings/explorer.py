@@ -119,6 +119,7 @@ class Explorer:
             self._endpoint.policy,
             tuple(cast(list[Trait], self.ready.traits)),
             frozenset(self.ready.expected_errors),
+            self.ready.keeps_last,
         )
         self.how: How = asked.how
         if asked.how == "auto":

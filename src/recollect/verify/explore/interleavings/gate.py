@@ -7,6 +7,7 @@ the request through, `hear` takes the engine's answer, and `forward` gives it to
 from __future__ import annotations
 
 import contextlib
+import select
 import selectors
 import socket
 from dataclasses import dataclass, field, replace
@@ -36,8 +37,8 @@ class GatedLink:
     is_held_back: bool = False
     """It found what it needs locked, and is not let through again before somebody else may have given a lock back."""
     _eof: bool = False
-    _looked: tuple[int, bool, SentRequest | None] = (0, False, None)
-    """How much had been written when it was last looked at; whether it was whole; and what it asks."""
+    _looked: tuple[int, bool, bool | None] = (0, False, None)
+    """How much had been written when it was last looked at; whether it was whole; and whether it is set-up."""
 
     @property
     def is_ready(self) -> bool:
@@ -49,12 +50,13 @@ class GatedLink:
         return self._looked[1]
 
     @property
-    def next_request(self) -> SentRequest:
-        size, is_whole, request = self._looked
-        if request is None or size != len(self.out):
-            request = self.dialogue.copy().request(bytes(self.out))
-            self._looked = (len(self.out), is_whole, request)
-        return request
+    def is_setup(self) -> bool:
+        """Whether the request that is ready is part of opening a connection."""
+        size, is_whole, setup = self._looked
+        if setup is None:
+            setup = self.dialogue.is_setup(bytes(self.out))
+            self._looked = (size, is_whole, setup)
+        return setup
 
     def read_client(self) -> bool:
         """Takes what the client sends; False when it has closed the connection."""
@@ -70,7 +72,6 @@ class GatedLink:
         self.out.clear()
         self._looked = (0, False, None)
         self.request = self.dialogue.request(self.asked)
-        self.engine.settimeout(None)
         with contextlib.suppress(OSError):  # the engine has ended the connection, which `hear` will see
             self.engine.sendall(self.asked)
         self.in_engine = True
@@ -78,15 +79,11 @@ class GatedLink:
 
     def hear(self) -> bool:
         """Takes what the engine has said so far, without waiting; whether the reply is whole."""
-        framed = self.dialogue.framed
-        while True:
-            self.engine.settimeout(0.0 if framed or not self.answer else QUIET_AFTER_S)
+        while self.dialogue.framed or not self.answer or self._says_more():
             try:
-                data = self.engine.recv(_CHUNK)
-            except (TimeoutError, BlockingIOError):
-                if framed or not self.answer:
-                    return False
-                break
+                data = self.engine.recv(_CHUNK, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                return False
             except OSError:
                 data = b""
             self.answer += data
@@ -95,6 +92,9 @@ class GatedLink:
                 break
         self.in_engine = False
         return True
+
+    def _says_more(self) -> bool:
+        return bool(select.select([self.engine], (), (), QUIET_AFTER_S)[0])
 
     def fileno(self) -> int:
         return self.engine.fileno()
@@ -144,6 +144,11 @@ class Gate:
     @property
     def links(self) -> list[GatedLink]:
         return list(self._links.values())
+
+    @property
+    def is_in_engine(self) -> bool:
+        """Whether the engine has a request of the client."""
+        return any(link.in_engine for link in self._links.values())
 
     @property
     def ready(self) -> list[GatedLink]:

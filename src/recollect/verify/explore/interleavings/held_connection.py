@@ -109,6 +109,11 @@ class HeldConnection(asyncio.Transport):
             self.gone = True
             self.socket.close()
 
+    def hang_up(self) -> None:
+        """The other end closes it, which an engine may do at any time."""
+        self._protocol.eof_received()
+        self.close()
+
     def is_closing(self) -> bool:
         return self._closing
 
@@ -142,6 +147,13 @@ class HeldConnection(asyncio.Transport):
     def oldest(self) -> int:
         """The number of the oldest request that waits for something."""
         return min((segment.number for segment in (*self.out[:1], *self.answers[:1])), default=-1)
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is under way, and the driver has read all that it was given."""
+        unread = getattr(getattr(self._protocol, "_stream_reader", None), "_buffer", b"")
+        under_way = self.out or self.answers or self.in_engine or self._closing
+        return not under_way and not unread and self.dialogue.is_at_rest
 
     @property
     def next_request(self) -> SentRequest:
@@ -214,8 +226,7 @@ class HeldConnection(asyncio.Transport):
         if answer.reply:
             self._receive(memoryview(answer.reply))
         if self._eof and not self.answers:
-            self._protocol.eof_received()
-            self.close()
+            self.hang_up()
 
     def _receive(self, reply: memoryview) -> None:
         if not isinstance(self._protocol, asyncio.BufferedProtocol):

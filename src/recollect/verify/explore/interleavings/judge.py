@@ -47,6 +47,7 @@ class Judge:
         policy: str,
         traits: tuple[Trait, ...] = (),
         expected_errors: frozenset[str] = frozenset(),
+        keeps_last: int | None = None,
     ) -> None:
         self._header = HistoryHeader(
             recollect=__version__,
@@ -56,6 +57,7 @@ class Judge:
             policy=policy,
             workload=INTERLEAVINGS,
             traits=traits,
+            keeps_last=keeps_last,
             ok_ops_min=0,
             ends=True,
         )

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
+import contextlib
 import contextvars
 import itertools
 import socket
+import threading
+import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
@@ -48,6 +51,8 @@ JOB_CALM = 10
 is only slow, as on a machine with other work: time does not go on, and nobody else moves."""
 JOB_S_MAX = 30.0
 BEGINNING_S = 1000.0
+
+_REAL = (time.monotonic, time.perf_counter)
 
 
 @dataclass
@@ -141,9 +146,40 @@ class Outside:
         return loop
 
     def begin_schedule(self) -> None:
-        self.connections = [connection for connection in self.connections if not connection.gone]
+        self.connections = self.open_connections
         self._places = {}
         self._timers_fired.clear()
+
+    @property
+    def is_at_rest(self) -> bool:
+        """Whether nothing is under way on any connection or in any thread."""
+        return (
+            not self.jobs and not self.from_threads and all(one.is_at_rest for one in self.open_connections)
+        )
+
+    @property
+    def open_connections(self) -> list[HeldConnection]:
+        return [connection for connection in self.connections if not connection.gone]
+
+    @contextlib.contextmanager
+    def entered(self, loop: SteppedLoop) -> Iterator[None]:
+        """The loop is the thread's own, and the clocks are the loop's."""
+        asyncio.set_event_loop(loop)
+        me = threading.get_ident()
+        time.monotonic = time.perf_counter = lambda: (
+            self.now if threading.get_ident() == me else self.now_in_threads
+        )
+        try:
+            yield
+        finally:
+            time.monotonic, time.perf_counter = _REAL
+            asyncio.set_event_loop(None)
+
+    async def hang_up(self, count: int) -> None:
+        """Ends the newest connections, as an engine may."""
+        for connection in self.open_connections[-count:]:
+            connection.hang_up()
+        await asyncio.sleep(0)
 
     def look_for_strangers(self) -> None:
         if self._sockets.strangers(connection.socket for connection in self.connections):

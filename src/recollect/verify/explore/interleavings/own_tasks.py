@@ -9,8 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import contextvars
-import threading
-import time
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from functools import partial
@@ -29,7 +27,6 @@ ROUNDS_FREE = 5
 """How often a task may ask the same and get the same answer while others could move."""
 LEAVING_S = 0.5
 ITSELF = "*"
-_REAL = (time.monotonic, time.perf_counter)
 
 
 class TasksHang(AssertionError):
@@ -96,7 +93,7 @@ class OwnTasks:
         self._loop.begin_schedule()
         self._loop.set_exception_handler(lambda loop, context: None)  # the test's own result is what counts
         error: Exception | None = None
-        with self._in_our_time():
+        with self._outside.entered(self._loop):
             work = self._call()
             main = self._loop.create_task(work)
             self._loop.set_task_factory(self._make_task)
@@ -116,19 +113,6 @@ class OwnTasks:
         return CourseOfTest(error, "".join(course.codes), course.steps, course.preemptions)
 
     # ---- its loop
-
-    @contextlib.contextmanager
-    def _in_our_time(self) -> Any:
-        asyncio.set_event_loop(self._loop)
-        me, outside = threading.get_ident(), self._outside
-        time.monotonic = time.perf_counter = lambda: (
-            outside.now if threading.get_ident() == me else outside.now_in_threads
-        )
-        try:
-            yield
-        finally:
-            time.monotonic, time.perf_counter = _REAL
-            asyncio.set_event_loop(None)
 
     def _make_task(self, loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
         now = self._now

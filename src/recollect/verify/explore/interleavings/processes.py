@@ -44,9 +44,9 @@ from recollect.verify.explore.interleavings.search import (
     Strategy,
     started,
 )
+from recollect.verify.explore.interleavings.seats import ROUNDS_FREE, ROUNDS_MAX
 from recollect.verify.explore.interleavings.statement_gate import gate_for
 from recollect.verify.explore.interleavings.store_past import StorePast
-from recollect.verify.explore.interleavings.tasks import ROUNDS_FREE, ROUNDS_MAX
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
     NewHistory,
@@ -82,6 +82,8 @@ class _GatedClient:
     reply: pipe.Reply | None = None
     last: tuple[bytes, bytes] = (b"", b"")
     rounds: int = 0
+    process: str = ""
+    """Its number."""
 
     def begin_schedule(self, ops: tuple[ProgramOp, ...]) -> None:
         self.ops, self.begun, self.work, self.reply = ops, 0, None, None
@@ -193,7 +195,7 @@ class ProcessWorld:
         for client in self._clients:
             if client.work is None:
                 continue
-            if not any(link.in_engine for link in client.gate.links):
+            if not client.gate.is_in_engine:
                 raise Unfinished(f"{client.name} sends nothing")
             self._history.hangs(client.number)
             self._course.note(client.name, "hang", "waits for ever")
@@ -234,7 +236,7 @@ class ProcessWorld:
                         self._course.note(client.name, "unblocked", "")
                         self._answered(client, link)
                         return True
-            if all(any(link.in_engine for link in client.gate.links) for client in busy):
+            if all(client.gate.is_in_engine for client in busy):
                 end = min(end, time.monotonic() + 1.0)  # a timeout of the engine's own
             self._hear_all(0.02)
             if any(client.gate.ready or client.reply is not None for client in busy):
@@ -333,30 +335,25 @@ class ProcessWorld:
     def _advance(self, client: _GatedClient) -> None:
         """Lets the client run until it has a request ready or its operation is done."""
         end = time.monotonic() + PATIENCE_S
-        assert client.worker is not None
         while client.work is not None and time.monotonic() < end:
             if client.reply is not None:
                 self._end(client)
                 continue
-            setup = next((link for link in client.gate.ready if link.next_request.setup), None)
+            ready = client.gate.ready
+            setup = next((link for link in ready if link.is_setup), None)
             if setup is not None:
                 setup.send()
                 if settle([setup], self._waits):
                     setup.forward()
-            elif self._has_stopped(client):
+            elif client.gate.is_in_engine:
                 return
-            elif client.gate.ready:
+            elif not ready:
+                self._hear(0.02)
+            elif is_asleep(client.process):
+                return  # it has nothing more to send
+            else:
                 os.sched_yield()  # it has more to do, and may need this core for it
                 self._hear(0.0)
-            else:
-                self._hear(0.02)
-
-    def _has_stopped(self, client: _GatedClient) -> bool:
-        """Whether it has nothing more to send: it waits in the engine, or has a request ready and sleeps."""
-        assert client.worker is not None
-        if any(link.in_engine for link in client.gate.links):
-            return True
-        return bool(client.gate.ready) and is_asleep(str(client.worker.pid))
 
     def _end(self, client: _GatedClient) -> None:
         assert client.work is not None
@@ -405,8 +402,8 @@ class ProcessWorld:
             self._past.clients_max = len(program.clients)
 
     def _rehearse(self, program: ClientsProgram) -> None:
-        """Runs a new program a few times first, which the engine remembers (scripts); and any on stores that have not
-        done what it does, or for fewer clients."""
+        """Runs a program in which something new meets a few times first, which the engine remembers (scripts); and any
+        on stores that have not done what it does, or for fewer clients."""
         if self._past.has_done(program):
             return
         rehearsals: tuple[Strategy, ...] = (Alternating(1), Alternating(-1), Replay(""))
@@ -433,6 +430,7 @@ class ProcessWorld:
             client.worker = self._workers.launch(
                 self._spec, client.gate.shown, environment=client.gate.environment
             )
+            client.process = str(client.worker.pid)
         for client in new:
             self._let_open(client)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import combinations, product
 
 NAMES = "ABCDEFGH"
 CLIENTS_MAX = len(NAMES)
@@ -46,6 +47,7 @@ NEEDS = {
 }
 """What a target must be able to do for each operation."""
 
+_READING = {"r", "x"}
 _WORD = re.compile(r"([a-z])([0-9]?)")
 
 
@@ -98,6 +100,18 @@ class ClientsProgram:
     @property
     def letters(self) -> set[str]:
         return {op.letter for operations in self.clients for op in operations}
+
+    @property
+    def meetings(self) -> set[tuple[int, str, str]]:
+        """Each operation, after how many messages, and which other client's operations meet it in one session: what a
+        store does in a program is hardly more than what it does in these."""
+        alone = {(self.before, op.letter, "") for operations in self.clients for op in operations}
+        return alone | {
+            (self.before, min(one.letter, other.letter), max(one.letter, other.letter))
+            for mine, theirs in combinations(self.clients, 2)
+            for one, other in product(mine, theirs)
+            if one.session == other.session and not {one.letter, other.letter} <= _READING
+        }
 
     @property
     def names(self) -> str:

@@ -12,7 +12,7 @@ import heapq
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple, Protocol, TypeVar
+from typing import ClassVar, NamedTuple, Protocol, TypeVar
 
 from recollect.verify.explore.interleavings.footprints import Footprint
 
@@ -63,6 +63,9 @@ class Attempts:
 
 
 class Strategy(Protocol):
+    reads_footprints: ClassVar[bool]
+    """Whether it wants to know what a step has touched, which takes a third of the time."""
+
     def start(self) -> bool:
         """Prepares the next run; False when there is none."""
         ...
@@ -100,6 +103,8 @@ def preempts(enabled: Sequence[Choice], last: str, index: int) -> int:
 @dataclass
 class ByPreemptions:
     """`bound` may be raised between two runs: what has been run is not run again."""
+
+    reads_footprints: ClassVar[bool] = False
 
     bound: int
     _queue: list[tuple[int, int, tuple[str, ...]]] = field(default_factory=lambda: [(0, 0, ())])
@@ -168,6 +173,8 @@ def _place(enabled: Sequence[Choice], key: str) -> int:
 class Alternating:
     """One run: each client in turn, one step at a time, forwards or backwards."""
 
+    reads_footprints: ClassVar[bool] = False
+
     direction: int = 1
     _left: int = 1
 
@@ -205,6 +212,8 @@ def pick_code(who: str) -> str:
 @dataclass
 class Replay:
     """One run, from its string; after the end of the string, each client goes on as long as it can."""
+
+    reads_footprints: ClassVar[bool] = False
 
     schedule: str
     _left: int = 1

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 from recollect.verify.explore.interleavings.footprints import WRITES_ALL, Footprint, conflict
 from recollect.verify.explore.interleavings.search import Choice, Diverged, PickedOtherwise, Redundant, usual
@@ -60,6 +61,8 @@ class _Crossing:
 @dataclass
 class SourceSets:
     """Every distinguishable schedule."""
+
+    reads_footprints: ClassVar[bool] = True
 
     _stack: list[_Crossing] = field(default_factory=list)
     _advance: bool = False

@@ -104,6 +104,12 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         self.timers_set += 1
         return super().call_at(when, callback, *args, context=context)
 
+    def waiting(self, within_s: float) -> tuple[int, int]:
+        """How many tasks wait, and how many timers that go off within this time."""
+        timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        soon = [t for t in timers if t.when() - self.time() <= within_s and not t.cancelled()]
+        return sum(not task.done() for task in self._kept), len(soon)
+
     def run_handle(self, handle: asyncio.Handle) -> None:
         self._ready.append(handle)  # type: ignore[attr-defined]
 

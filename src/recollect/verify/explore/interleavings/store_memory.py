@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 import sys
 import threading
 from collections import deque
@@ -18,9 +19,14 @@ from typing import Any
 NODES_MAX = 5000
 _PLAIN = (str, int, float, bytes, bool, type(None), complex)
 _PLAIN_TYPES = frozenset(_PLAIN)
+_SHAPES = frozenset((bool, type(None)))
+_SMALL = range(-1000, 1000)
+_DIGIT = re.compile(r"\d")
 _LOCKS = (type(threading.Lock()), type(threading.RLock()))
 _PRIMITIVES = frozenset({"asyncio.locks", "asyncio.queues", "threading"})
 _IGNORED = ("_loop", "__weakref__", "__dict__")
+_OURS = "recollect.verify."
+"""Connections and tasks of ours, which our own stores hold."""
 
 Way = Callable[[Any], int]
 
@@ -28,8 +34,13 @@ Way = Callable[[Any], int]
 class StoreMemory:
     """Taken after every step, so what to do with each class is decided once."""
 
-    def __init__(self, *roots: Any, is_past: Callable[[Any], bool] = lambda key: False) -> None:
-        """`is_past` says whether a key in a dictionary names a session of an earlier schedule; it stays so."""
+    def __init__(
+        self, *roots: Any, is_past: Callable[[Any], bool] = lambda key: False, only_shape: bool = False
+    ) -> None:
+        """`is_past` says whether a key in a dictionary names a session of an earlier schedule; it stays so. With
+        `only_shape`, large numbers and texts with digits do not count: ids and times are others after each schedule."""
+        self._value: Way = _shape if only_shape else hash
+        self._at_once = _SHAPES if only_shape else _PLAIN_TYPES
         self._roots = roots
         self._is_past = is_past
         self._past: set[Any] = set()
@@ -63,7 +74,7 @@ class StoreMemory:
         except KeyError:
             way = self._ways[kind] = self._way(kind)
         if way is None:
-            return hash(thing)
+            return self._value(thing)
         place, seen = id(thing), self._seen
         if place in seen:
             return seen[place]
@@ -91,7 +102,8 @@ class StoreMemory:
         if issubclass(kind, _LOCKS):
             return lambda thing: hash(("lock", repr(thing).startswith("<locked")))
         module = kind.__module__ or ""
-        if module.partition(".")[0] in self._packages or module in _PRIMITIVES:
+        own = module.partition(".")[0] in self._packages and not module.startswith(_OURS)
+        if own or module in _PRIMITIVES:
             return self._way_into(kind)
         only = hash(name)
         return lambda thing: only
@@ -108,13 +120,13 @@ class StoreMemory:
         return hash(tuple(parts))
 
     def _way_into(self, kind: type) -> Way:
-        of, name, slots = self._of, kind.__name__, _slots(kind)
+        of, name, slots, at_once = self._of, kind.__name__, _slots(kind), self._at_once
 
         def look(thing: Any) -> int:
             fields = getattr(thing, "__dict__", {})
             parts: list[Any] = [name]
             for field, value in fields.items():
-                if type(value) in _PLAIN_TYPES:  # most are; a call for each would take twice as long
+                if type(value) in at_once:  # most are; a call for each would take twice as long
                     parts += (field, value)
                 elif field not in _IGNORED:
                     parts += (field, of(value))
@@ -124,6 +136,14 @@ class StoreMemory:
             return hash(tuple(parts))
 
         return look
+
+
+def _shape(value: Any) -> int:
+    if isinstance(value, int) and value in _SMALL:
+        return value
+    if isinstance(value, str) and not _DIGIT.search(value):
+        return hash(value)
+    return hash((type(value).__name__, bool(value)))
 
 
 def _is_code(value: Any) -> bool:

@@ -19,7 +19,8 @@ class StorePast:
     clients_max: int = 0
     """For how many clients at once this store has been used."""
     _matters: dict[ClientsProgram, bool] = field(default_factory=dict)
-    _known: set[ClientsProgram] = field(default_factory=set)
+    _known: set[tuple[int, str, str]] = field(default_factory=set)
+    """What has met on the engine, where scripts stay."""
     _rehearsed: set[str] = field(default_factory=set)
     _latest: ClientsProgram | None = None
 
@@ -40,8 +41,8 @@ class StorePast:
         self._rehearsed, self.clients_max = set(), 0
 
     def knows(self, program: ClientsProgram) -> bool:
-        """Whether the engine has seen it, where scripts stay."""
-        return program in self._known
+        """Whether the engine has seen all that meets in it."""
+        return program.meetings <= self._known
 
     def has_done(self, program: ClientsProgram) -> bool:
         """Whether this store has done what it does, for as many clients, and the engine has seen it."""
@@ -49,6 +50,6 @@ class StorePast:
         return done and self.knows(program)
 
     def did(self, program: ClientsProgram) -> None:
-        self._known.add(program)
+        self._known |= program.meetings
         self._rehearsed |= program.letters
         self.clients_max = max(self.clients_max, len(program.clients))

@@ -18,10 +18,7 @@ import asyncio
 import contextlib
 import contextvars
 import random
-import threading
-import time
 from collections.abc import Coroutine, Generator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -30,10 +27,11 @@ from recollect.verify.explore.interleavings.dialogues import carried
 from recollect.verify.explore.interleavings.engine_waits import EngineWaits
 from recollect.verify.explore.interleavings.footprints import MEMORY, ORDER, TIME, WRITES_ALL, Footprint
 from recollect.verify.explore.interleavings.held_connection import ACTOR, PATIENCE_S, HeldConnection, Segment
-from recollect.verify.explore.interleavings.outside import Outside, StepOption, StepOptions
-from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
+from recollect.verify.explore.interleavings.outside import SLEEP_MAX_S, Outside, StepOption, StepOptions
+from recollect.verify.explore.interleavings.program import ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
 from recollect.verify.explore.interleavings.search import Alternating, Diverged, Replay, Strategy, started
+from recollect.verify.explore.interleavings.seats import Seat, Seats
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop
 from recollect.verify.explore.interleavings.store_memory import StoreMemory
 from recollect.verify.explore.interleavings.store_past import StorePast
@@ -54,10 +52,6 @@ from recollect.verify.target.worker import perform
 DEADLINE_S = 600.0
 """In the store's time: what has not ended by then, with nothing but timers left, never does."""
 STEPS_MAX = 2000
-ROUNDS_MAX = 20
-"""How often a client may ask the same and get the same answer while nobody else can move."""
-ROUNDS_FREE = 5
-"""How often it may do so while others could move: a store that gives up waiting should get to do so."""
 SCHEDULES_PER_STORE = 100
 """A store remembers sessions, so it is reopened after this many schedules, or sooner if it remembers much."""
 OPENING_S = 60.0
@@ -65,31 +59,20 @@ LEAVING_S = 10.0
 """In the store's time: how long operations may take to end after their schedule was cut short."""
 CLOSE_S = 2.0
 
-_REAL = (time.monotonic, time.perf_counter)
+
+async def _closing(target: Target) -> None:
+    tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
+    for task in tasks:
+        task.cancel()
+    if tasks:
+        await asyncio.wait(tasks, timeout=0.5)
+    await asyncio.wait_for(target.close(), CLOSE_S)
 
 
-@dataclass
-class _Seat:
-    """One client of the schedule."""
-
-    number: int
-    ops: tuple[ProgramOp, ...]
-    task: asyncio.Task[None] | None = None
-    begun: int = 0
-    begun_s: float = 0.0
-    held_up: bool = False
-    """Time passed while somebody could have moved: if its patience ended, that is our doing."""
-    last: tuple[bytes, bytes] = (b"", b"")
-    rounds: int = 0
-    """How often it asked the same and got the same answer: it waits for somebody else."""
-
-    @property
-    def name(self) -> str:
-        return NAMES[self.number]
-
-    @property
-    def busy(self) -> bool:
-        return self.task is not None and not self.task.done()
+def _failed(request: pipe.Request, error: Exception, endpoint: Endpoint) -> pipe.Failed:
+    writing = not isinstance(request, pipe.Read | pipe.ReadContext)
+    outcome = outcomes.of_write(error) if writing else outcomes.of_read(error)
+    return pipe.Failed(outcome, outcomes.describe(error, endpoint.scrubber), outcomes.kinds(error))
 
 
 class TaskWorld:
@@ -116,6 +99,8 @@ class TaskWorld:
         self._past = StorePast()
         self._usual: dict[ClientsProgram, tuple[ScheduleRun, int]] = {}
         """How a program goes on a new store if nobody gives up, and with how many connections."""
+        self._calm: tuple[int, ...] | None = None
+        """How the store looked when nobody had given up on it yet."""
         self._steps = self._fingerprint = self._timers_set = 0
         self._free = True
         """While true, nothing is recorded, and whatever can happen happens at once."""
@@ -125,7 +110,7 @@ class TaskWorld:
         """Whether SQLite has run a statement in this step, and whether we would know."""
         self._in_engine = False
         """In this step no code of the process runs, so that its memory stays as it is."""
-        self._seats: list[_Seat] = []
+        self._seats = Seats()
         self._cancellations_left = 0
         self._abandoned: Exception | None = None
 
@@ -137,9 +122,6 @@ class TaskWorld:
     def is_used(self) -> bool:
         return self._used > 1
 
-    def open(self) -> None:
-        self._open()
-
     # ---- one schedule
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
@@ -148,7 +130,7 @@ class TaskWorld:
         if fresh or anew or worn or (self._dirty and not self._is_as_before(program)):
             self.close()
         if self._loop is None:
-            self._open()
+            self.open()
         if alone:
             self._warm(program)
         else:
@@ -164,7 +146,7 @@ class TaskWorld:
             if self._dirty or place == 1:
                 self.close()
             if self._loop is None:
-                self._open()
+                self.open()
             self._warm(program)
             with contextlib.suppress(Unfinished):
                 courses.append(self._one(program, started(Replay("")), 0))
@@ -173,8 +155,7 @@ class TaskWorld:
     def _warm(self, program: ClientsProgram) -> None:
         """Lets each client of a new store read, which opens its connection and changes nothing."""
         if self._past.clients_max < len(program.clients):
-            with contextlib.suppress(Unfinished):
-                self._one(program.reading, started(Alternating(1)), 0)
+            self._read(program)
             self._past.clients_max = len(program.clients)
             self._outside.look_for_strangers()
 
@@ -182,18 +163,50 @@ class TaskWorld:
         """Whether a store on which a caller has given up goes as a new one does, which is quicker to see than to open
         another. It may have to replace a connection first; one more than usual would be used instead of a new one."""
         usual, connections = self._usual.get(program, (None, 0))
-        if usual is None or not self._only_cancelled:
+        if not self._only_cancelled or not self._past.trusts:
             return False
+        if self._is_calm():
+            return True
+        if usual is None:
+            return False
+        if self._connections < connections:
+            self._read(program)
+            if self._is_calm():
+                return True
         for _ in range(2):
-            if self._connections > connections:
+            if self._connections > connections and not self._ends_idle(self._connections - connections):
                 return False
             with contextlib.suppress(Unfinished):
                 course = self._one(program, started(Alternating(1)), 0)
                 if course.went_like(usual) and self._connections == connections:
+                    self._calm = self._look()
                     return not self._dirty
             if self._dirty:
                 return False
         return False
+
+    def _ends_idle(self, count: int) -> bool:
+        """Ends so many idle connections, as an engine may; the store should take no notice."""
+        if not self._outside.is_at_rest:
+            return False
+        self._in_loop(self._outside.hang_up(count))
+        return True
+
+    def _is_calm(self) -> bool:
+        return self._calm is not None and self._calm == self._look()
+
+    def _look(self) -> tuple[int, ...] | None:
+        """What can be seen of a store that nobody uses; None if something is under way, or nothing can be seen, as of a
+        database inside the process."""
+        assert self._loop is not None
+        if self._endpoint.port is None or not self._outside.is_at_rest:
+            return None
+        self.session.schedule += 1  # what it keeps for the session before is in the past
+        return self._shape.fingerprint(), self._connections, *self._loop.waiting(SLEEP_MAX_S)
+
+    def _read(self, program: ClientsProgram) -> None:
+        with contextlib.suppress(Unfinished):
+            self._one(program.reading, started(Alternating(1)), 0)
 
     def trust_no_more(self) -> None:
         self._past.trust_no_more()
@@ -201,7 +214,7 @@ class TaskWorld:
 
     @property
     def _connections(self) -> int:
-        return sum(not connection.gone for connection in self._outside.connections)
+        return len(self._outside.open_connections)
 
     def _rehearse(self, program: ClientsProgram) -> None:
         """Runs a new program a few times first, which the engine remembers (scripts); and any on a store that has not
@@ -218,18 +231,19 @@ class TaskWorld:
             if self._dirty:  # a damaged store would show nothing: better a cold one
                 self._past.spoiling.add((program, number))
                 self.close()
-                self._open()
+                self.open()
         if self._cancellations and self._past.trusts and program not in self._usual:
             with contextlib.suppress(Unfinished):
                 self._usual[program] = self._one(program, started(Alternating(1)), 0), self._connections
         self._past.did(program)
+        self._calm = self._look()
         self._outside.look_for_strangers()
 
     def _one(self, program: ClientsProgram, strategy: Strategy, cancellations: int) -> ScheduleRun:
         self.session.schedule += 1
         self._course = ChosenCourse(strategy, self.session.shorten)
         self._history = self._new_history(program)
-        self._seats = [_Seat(number, ops) for number, ops in enumerate(program.clients)]
+        self._seats = Seats(Seat(number, ops) for number, ops in enumerate(program.clients))
         self._cancellations_left = cancellations
         self._outside.begin_schedule()
         self._pending = None
@@ -240,7 +254,7 @@ class TaskWorld:
         random.seed(0)  # a back-off with jitter is the same each time
         self._dirty = True
         self._in_loop(self._schedule(program))
-        damaged = self._history.disturbed or any(seat.busy for seat in self._seats)
+        damaged = self._history.disturbed or self._seats.any_busy
         self._dirty = damaged or self._history.gave_up
         self._only_cancelled = self._history.gave_up and not damaged
         if self._abandoned is not None:
@@ -266,51 +280,39 @@ class TaskWorld:
 
     # ---- opening and closing
 
-    def _open(self) -> None:
+    def open(self) -> None:
         self._free = True
         self._loop = self._outside.open_loop()
         self._in_loop(self._opening())
-        self._dirty, self._used = False, 0
+        self._dirty, self._used, self._calm = False, 0, None
         self._past.opened()
 
     async def _opening(self) -> None:
         self._target = Target(self._spec, self._endpoint, self._form)
         await self._target.open()
-        self._memory = StoreMemory(*self._target.stores, is_past=self.session.is_past)
+        stores, is_past = self._target.stores, self.session.is_past
+        self._memory = StoreMemory(*stores, is_past=is_past)
+        self._shape = StoreMemory(*stores, is_past=is_past, only_shape=True)
 
     def _in_loop(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs it in our loop, with the loop's clock."""
         assert self._loop is not None
-        asyncio.set_event_loop(self._loop)
-        me, outside = threading.get_ident(), self._outside
-        time.monotonic = time.perf_counter = lambda: (
-            outside.now if threading.get_ident() == me else outside.now_in_threads
-        )
         try:
-            with told_statements(self._tell_statement, self._see_statements):
+            statements = told_statements(self._tell_statement, self._see_statements)
+            with self._outside.entered(self._loop), statements:
                 self._loop.run_until_complete(work)
         finally:
             self._free = True
-            time.monotonic, time.perf_counter = _REAL
-            asyncio.set_event_loop(None)
 
     def close(self) -> None:
         if self._loop is None:
             return
         with contextlib.suppress(Exception, asyncio.CancelledError):
-            self._in_loop(self._closing())
+            self._in_loop(_closing(self._target))
         for connection in self._outside.connections:
             connection.end()
         self._loop.close()
         self._loop = None
-
-    async def _closing(self) -> None:
-        tasks = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-        for task in tasks:
-            task.cancel()
-        if tasks:
-            await asyncio.wait(tasks, timeout=0.5)
-        await asyncio.wait_for(self._target.close(), CLOSE_S)
 
     # ---- choosing what happens next
 
@@ -374,7 +376,9 @@ class TaskWorld:
 
     def _account(self) -> None:
         """Notes whether the process has changed anything that others see since the last step."""
-        if self._pending is not None and not self._free and not self._in_engine:
+        if self._pending is None or self._free or self._in_engine:
+            return
+        if self._course.reads_footprints:
             now = self._memory.fingerprint()
             # An embedded engine whose statements are not seen may have done something in any step.
             seen = self._sees_statements and self._endpoint.engine == "sqlite"
@@ -394,9 +398,9 @@ class TaskWorld:
         if not self._free:
             self._offer_operations(found)
             self._offer_cancellations(found)
-        if self._free or any(seat.busy for seat in self._seats):
+        if self._free or self._seats.any_busy:
             self._outside.offer_timer(loop, found)
-        options = found if self._free else self._without_rounds(found)
+        options = found if self._free else self._seats.without_rounds(found)
         return sorted(options, key=lambda option: option.choice.actor.replace("*", "~"))
 
     def _offer_operations(self, found: StepOptions) -> None:
@@ -413,15 +417,6 @@ class TaskWorld:
                 if one.answers and one.answers[0].owner == seat.name:
                     what = f"cancel+:{self._outside.place(seat.name, one)}"
                     found.offer(seat.name, what, partial(self._cancel, seat, one), mark="~")
-
-    def _without_rounds(self, found: list[StepOption]) -> list[StepOption]:
-        """Whoever asks the same question again and gets the same answer is waiting for somebody else's step."""
-        waiting = {seat.name for seat in self._seats if seat.rounds >= ROUNDS_FREE}
-        others = [option for option in found if option.choice.actor not in waiting]
-        return others if any(not option.choice.is_cancellation for option in others) else found
-
-    def _seat(self, actor: str) -> _Seat:
-        return self._seats[NAMES.index(actor)]
 
     # ---- what happens outside
 
@@ -442,22 +437,12 @@ class TaskWorld:
             self._course.picked(who)
 
     def answered(self, asked: Segment) -> None:
-        """Counts how often the client asks the same question and gets the same answer."""
-        if self._free or asked.owner not in NAMES[: len(self._seats)]:
-            return
-        seat, now = self._seat(asked.owner), (bytes(asked.data), asked.reply)
-        same = now == seat.last
-        seat.rounds = seat.rounds + 1 if same else 0
-        seat.last = now
-        for other in self._seats:
-            if other is not seat and not same:
-                other.rounds = 0
-        if seat.rounds > ROUNDS_MAX:
+        if not self._free and self._seats.heard(asked):
             self._steps = STEPS_MAX  # nobody else could move all this time
 
     # ---- operations
 
-    def _begin(self, seat: _Seat) -> Footprint:
+    def _begin(self, seat: Seat) -> Footprint:
         op = seat.ops[seat.begun]
         seat.begun += 1
         seat.begun_s, seat.held_up = self._outside.now, False
@@ -467,7 +452,7 @@ class TaskWorld:
         seat.task = self._loop.create_task(self._operate(seat, op), context=context)
         return frozenset({(ORDER, False)})
 
-    def _cancel(self, seat: _Seat, with_reply: HeldConnection | None = None) -> Footprint:
+    def _cancel(self, seat: Seat, with_reply: HeldConnection | None = None) -> Footprint:
         self._cancellations_left -= 1
         if with_reply is not None:
             self._outside.deliver(with_reply)
@@ -476,7 +461,7 @@ class TaskWorld:
         seat.task.cancel()
         return frozenset({(MEMORY, True)})
 
-    async def _operate(self, seat: _Seat, op: ProgramOp) -> None:
+    async def _operate(self, seat: Seat, op: ProgramOp) -> None:
         def note(kind: str, label: str) -> None:
             if kind == "end" and self._pending is not None:
                 self._pending.add((ORDER, True))
@@ -491,25 +476,23 @@ class TaskWorld:
                 raise
             note("end", self._history.cancelled(seat.number))
 
-    async def _carry(self, work: Generator[pipe.Request, pipe.Reply, None], seat: _Seat | None) -> None:
+    async def _carry(self, work: Generator[pipe.Request, pipe.Reply, None], seat: Seat | None) -> None:
         """Passes the operation's requests to the store until it is done."""
         request = next(work)
         with contextlib.suppress(StopIteration):
             while True:
                 request = work.send(await self._asked(request, seat))
 
-    async def _asked(self, request: pipe.Request, seat: _Seat | None) -> pipe.Reply:
+    async def _asked(self, request: pipe.Request, seat: Seat | None) -> pipe.Reply:
         assert not isinstance(request, pipe.Watch | pipe.Close)
         request.session = self.session(self.session.number(request.session))
         try:
             return await perform(self._target, request)
         except Exception as error:
-            writing = not isinstance(request, pipe.Read | pipe.ReadContext)
-            outcome = outcomes.of_write(error) if writing else outcomes.of_read(error)
-            kinds = outcomes.kinds(error)
-            if seat is not None and seat.held_up and "TimeoutError" in kinds:
+            failed = _failed(request, error, self._endpoint)
+            if seat is not None and seat.held_up and "TimeoutError" in failed.kinds:
                 self._history.excuse(seat.number)
-            return pipe.Failed(outcome, outcomes.describe(error, self._endpoint.scrubber), kinds)
+            return failed
 
     # ---- the end
 
@@ -519,7 +502,7 @@ class TaskWorld:
 
     def _nothing_left(self, loop: SteppedLoop) -> None:
         patience_s = OPENING_S if self._free else PATIENCE_S
-        outside, unfinished = self._outside, self._free or any(seat.busy for seat in self._seats)
+        outside, unfinished = self._outside, self._free or self._seats.any_busy
         if (
             outside.comes_from_threads(patience_s)
             or (unfinished and outside.driver_answers(PATIENCE_S))

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from html import escape
 from typing import NamedTuple
 
+from recollect.printable import counted
 from recollect.verify.explore.interleavings.program import ClientsProgram
 from recollect.verify.explore.interleavings.results import FailedSchedule
 from recollect.verify.explore.interleavings.world import LoggedStep
@@ -132,6 +133,8 @@ def sentence(failure: FailedSchedule) -> str:
     else:
         for step in steps:
             _add_part(parts, step)
+    if parts and (before := ClientsProgram.parse(failure.program).before):
+        parts.insert(0, f"{counted(before, 'message')} had been appended")
     return "; ".join(parts) + f": {conclusion(failure)}" if parts else conclusion(failure)
 
 

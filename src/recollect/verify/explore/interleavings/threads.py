@@ -90,6 +90,13 @@ class _Runner:
             target=world._live, args=(self,), daemon=True, name=f"recollect-{self.name}"
         )
 
+    def go_on(self) -> None:
+        """Its turn has come; the first time, it begins."""
+        if self.thread.ident is None:
+            self.thread.start()
+        else:
+            self.turn.give()
+
 
 class _GivenUp(BaseException):
     """Ends a thread that waits for ever."""
@@ -168,8 +175,6 @@ class ThreadWorld:
         self._free = self._hung = False
         self._over = _Signal()
         self._runners = [_Runner(self, number, ops) for number, ops in enumerate(program.clients)]
-        for runner in self._runners:
-            runner.thread.start()
         self._running = None
         with self._deciding:
             self._decide(None)
@@ -226,7 +231,7 @@ class ThreadWorld:
             self._course.note(runner.name, "hang", "waits for ever")
         self._free = self._hung = True
         for runner in waiting:
-            runner.turn.give()
+            runner.go_on()
         self._over.give()
 
     # ---- opening and closing
@@ -339,7 +344,7 @@ class ThreadWorld:
             return True
         if chosen is not runner:
             self._running = chosen
-            chosen.turn.give()
+            chosen.go_on()
         return chosen is runner
 
     def _let_go(self, runner: _Runner | None) -> None:
@@ -347,12 +352,11 @@ class ThreadWorld:
         self._free = True
         for other in self._runners:
             if other is not runner and not other.finished:
-                other.turn.give()
+                other.go_on()
 
     # ---- inside a client's thread
 
     def _live(self, runner: _Runner) -> None:
-        runner.turn.take()
         try:
             for place, op in enumerate(runner.ops):
                 if place:

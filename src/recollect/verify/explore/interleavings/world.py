@@ -47,14 +47,14 @@ class ScheduleRun:
     @property
     def _course(self) -> list[tuple[str, str, str, str]]:
         return [
-            (step.actor, step.kind, _NUMBER.sub("#", step.label), step.told)
+            (step.actor, step.kind, _VALUE.sub("#", step.label), step.told)
             for step in self.steps
             if step.kind != "setup"
         ]
 
 
-_NUMBER = re.compile(r"[0-9]{4,}")
-"""Numbers of messages and turns, which differ between schedules."""
+_VALUE = re.compile(r"x?'[^']*'|\b[0-9]+\b|[0-9]{4,}")
+"""Values in SQLite's statements, and numbers of messages and turns, which differ between schedules."""
 
 
 class World(Protocol):
@@ -98,6 +98,7 @@ class ChosenCourse:
 
     def __init__(self, strategy: Strategy, shorten: Callable[[str], str]) -> None:
         self._strategy, self._shorten = strategy, shorten
+        self.reads_footprints = strategy.reads_footprints
         self.codes: list[str] = []
         self.steps: list[LoggedStep] = []
         self.last = ""
@@ -120,7 +121,8 @@ class ChosenCourse:
 
     def did(self, footprint: Footprint) -> None:
         """What the step that was chosen last touched, under names that are the same in every schedule."""
-        self._strategy.did(frozenset((self._shorten(place), write) for place, write in footprint))
+        if self.reads_footprints:
+            self._strategy.did(frozenset((self._shorten(place), write) for place, write in footprint))
 
     def note(self, actor: str, kind: str, label: str, told: str = "") -> None:
         self.steps.append(LoggedStep(actor, kind, self._shorten(label), told))

@@ -1,0 +1,68 @@
+"""The clients of one schedule of tasks: what each is doing, and whether it only waits for another."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+
+from recollect.verify.explore.interleavings.held_connection import Segment
+from recollect.verify.explore.interleavings.outside import StepOption
+from recollect.verify.explore.interleavings.program import NAMES, ProgramOp
+
+ROUNDS_MAX = 20
+"""How often a client may ask the same and get the same answer while nobody else can move."""
+ROUNDS_FREE = 5
+"""How often it may do so while others could move: a store that gives up waiting should get to do so."""
+
+
+@dataclass
+class Seat:
+    """One client of the schedule."""
+
+    number: int
+    ops: tuple[ProgramOp, ...]
+    task: asyncio.Task[None] | None = None
+    begun: int = 0
+    begun_s: float = 0.0
+    held_up: bool = False
+    """Time passed while somebody could have moved: if its patience ended, that is our doing."""
+    last: tuple[bytes, bytes] = (b"", b"")
+    rounds: int = 0
+    """How often it asked the same and got the same answer: it waits for somebody else."""
+
+    @property
+    def name(self) -> str:
+        return NAMES[self.number]
+
+    @property
+    def busy(self) -> bool:
+        return self.task is not None and not self.task.done()
+
+
+class Seats(list[Seat]):
+    """The clients of the schedule."""
+
+    def of(self, actor: str) -> Seat:
+        return self[NAMES.index(actor)]
+
+    @property
+    def any_busy(self) -> bool:
+        return any(seat.busy for seat in self)
+
+    def heard(self, asked: Segment) -> bool:
+        """Counts how often a client asks the same and gets the same answer; whether that is all that happens."""
+        if asked.owner not in NAMES[: len(self)]:
+            return False
+        seat, now = self.of(asked.owner), (bytes(asked.data), asked.reply)
+        same, seat.last = now == seat.last, now
+        seat.rounds = seat.rounds + 1 if same else 0
+        for other in self:
+            if other is not seat and not same:
+                other.rounds = 0
+        return seat.rounds > ROUNDS_MAX
+
+    def without_rounds(self, found: list[StepOption]) -> list[StepOption]:
+        """Whoever asks the same question again and gets the same answer is waiting for somebody else's step."""
+        waiting = {seat.name for seat in self if seat.rounds >= ROUNDS_FREE}
+        others = [option for option in found if option.choice.actor not in waiting]
+        return others if any(not option.choice.is_cancellation for option in others) else found
