@@ -12,6 +12,7 @@ def test_real_time_order_of_appends_that_did_not_overlap() -> None:
     ended = script.read(2, 0, 2, 1)
     anomaly = script.only()
     assert (anomaly.name, anomaly.first.message, anomaly.first.events[1]) == ("reorder", "m1", ended)
+    assert ": Out of order: message m1 of" in anomaly.told
 
 
 def test_real_time_order_between_an_old_element_and_a_new_one() -> None:

@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import Element, HistoryHeader, ReadAsked, RowsCounted, WriteAsked
 from recollect.verify.judging.steps import EVERYONE, StepTaken, steps_of
@@ -111,3 +113,18 @@ def test_of_a_long_run_what_the_witness_names_and_what_is_next_to_it(tmp_path: P
         "… 8 more steps …",
     ]
     assert [step.text for step in steps if step.told] == ["appends m5", "appends m30"]
+
+
+@pytest.mark.parametrize(("abilities", "text"), [((), "reads: m0"), (("last",), "reads the last 2: m0")])
+def test_a_store_without_a_limit_reads_everything(
+    tmp_path: Path, abilities: tuple[str, ...], text: str
+) -> None:
+    path = tmp_path / "history.jsonl"
+    header = HistoryHeader(recollect="0", abilities=abilities)
+    with path.open("wb") as file, HistoryWriter(file, header) as history:
+        history.invoke_write(0, "s", "append", WriteAsked(0, (7,)))
+        history.ok(0)
+        history.invoke_read(0, "s", ReadAsked(last=2))
+        ended = history.ok_read(0, [Element(0, 7)])
+    steps = steps_of(History(path), WitnessEvents(session="s", events=(ended,)))
+    assert [step.text for step in steps] == ["appends m0", text]

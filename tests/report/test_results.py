@@ -10,6 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect.cli import build
+from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.results import Result, Results, Trouble, exit_code
 from recollect.verify.report.one_history import main
@@ -64,6 +65,46 @@ def test_a_cells_own_history_can_be_replayed(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "cell" / "history.jsonl", tmp_path / "history.jsonl")
     (cell,) = reported(tmp_path / "history.jsonl")["cells"]
     assert cell["replay"] is None
+
+
+@pytest.mark.parametrize("with_scenario", [False, True])
+def test_the_history_of_an_order_of_events_is_rendered(tmp_path: Path, with_scenario: bool) -> None:
+    """Its last read is made by nobody who has a letter."""
+    shutil.copy(Path(__file__).parent / "an_order_of_events.jsonl", tmp_path / "history.jsonl")
+    order = Scenario(
+        target="memory:make_store",
+        engine="redis",
+        policy="aof-everysec",
+        fault="none",
+        workload=INTERLEAVINGS,
+        how="threads",
+        program="s | s",
+        schedule="AABBB",
+    )
+    if with_scenario:
+        scenario.save(order, tmp_path)
+    page = tmp_path / "page.html"
+    arguments = ["report", str(tmp_path), "--verbose", "--html", str(page)]
+    done = CliRunner().invoke(build(arguments), arguments)
+    assert done.exit_code == 1, done.output
+    kind = "thread" if with_scenario else "client"
+    for text in (f"{kind} A", f"{kind} B", "outside", f"2 {kind}s of one process: s | s", "\n  none "):
+        assert text in done.output
+    assert f"{kind} B" in page.read_text(encoding="utf-8")
+
+
+def test_a_run_that_was_killed_is_reported_by_its_cells(tmp_path: Path) -> None:
+    save_run(tmp_path / "run" / "000-whole", SCENARIO)
+    save_run(tmp_path / "run" / "001-cut", SCENARIO)
+    for name in ("000-whole", "001-cut", "002-begun"):
+        (tmp_path / "run" / name).mkdir(exist_ok=True)
+        scenario.save(SCENARIO, tmp_path / "run" / name)
+    cut = tmp_path / "run" / "001-cut" / "history.jsonl"
+    cut.write_bytes(b"".join(cut.read_bytes().splitlines(keepends=True)[:-40]))
+    for folder in (tmp_path, tmp_path / "run"):
+        cells = reported(folder)["cells"]
+        assert [cell["status"] for cell in cells] == ["held", "unknown", "unknown"]
+        assert cells[2]["reason"] == "it was stopped before its history began"
 
 
 @pytest.mark.parametrize("lost", [0, 2], ids=["held", "violated"])

@@ -55,6 +55,18 @@ def test_a_fault_that_was_asked_for_and_cannot_run_says_why() -> None:
     assert "no network" not in shown(*cells)
 
 
+def test_a_policy_that_the_stores_own_connections_override_is_told() -> None:
+    cells = (
+        result("a:make", "held", real_policy="aof-always"),
+        result("a:make", "held", fault="restart", real_policy="aof-always"),
+        result("b:make", "held"),
+    )
+    told = "rdb did not take: the connections of a:make are aof-always, and are judged as that"
+    assert shown(*cells).count(told) == 1
+    assert f"{told}." in html.render(Results(results=cells))
+    assert "did not take" not in shown(cells[2])
+
+
 def test_two_factories_of_one_name_have_a_table_each() -> None:
     text = shown(
         result("app.redis:make", "held"), result("app.sql:make", "held"), result("app.sql:other", "held")

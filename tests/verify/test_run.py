@@ -1,5 +1,6 @@
 """Whole runs on real engines: what is held, what is lost as documented, and targets that misbehave."""
 
+import os
 import venv
 from pathlib import Path
 
@@ -51,6 +52,18 @@ def test_a_cut_comes_no_earlier(tmp_path: Path) -> None:
     assert verdict.status in ("held", "documented-loss"), verdict
     struck_s = next(event.time_s for event in History(one.history) if event.kind == "fault-injected")
     assert struck_s >= (verdict.promised_window_s or 0.0) > 0.0
+
+
+@pytest.mark.parametrize(("load", "status"), [(0.0, "violated"), (8.0, "held")])
+def test_on_a_busy_machine_a_store_may_take_longer_to_recover(
+    load: float, status: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (load, 0.0, 0.0))
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    target = "tests.verify.slow_to_return:factory"
+    _, verdict = run(tmp_path, target, "aof-always", "kill-engine", engine="redis", workload="turns")
+    assert verdict.status == status, verdict
+    assert [anomaly.name for anomaly in verdict.anomalies] == ["does-not-recover"] * (status == "violated")
 
 
 def test_a_run_in_the_folder_of_another_has_its_own_history_and_witness(tmp_path: Path) -> None:

@@ -215,3 +215,28 @@ def test_a_session_that_was_renamed_or_copied_to_be_kept_stays(tmp_path: Path) -
     before = foreign.folder(tmp_path)
     run_folder.forget_old_sessions(tmp_path, kept=1)
     assert foreign.folder(tmp_path) == before
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a small filesystem of our own needs root")
+def test_a_full_disk_under_the_runs_hides_no_verdict(tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    small.mkdir()
+    if (
+        subprocess.run(["mount", "-t", "tmpfs", "-o", "size=36k", "none", str(small)], check=False).returncode
+        != 0
+    ):
+        pytest.skip("mount is not permitted here")
+    try:
+        asked = "verify sqlite --fault kill-engine --fault restart --policy wal-full --workers 1 --budget 60s"
+        done = subprocess.run(
+            [sys.executable, "-m", "recollect", *asked.split(), "--out", str(small / "run")],
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+        )
+    finally:
+        subprocess.run(["umount", "-l", str(small)], check=True)
+    assert done.returncode == 3, done.stderr
+    assert "what happened could not be written: [Errno 28] No space left on device" in done.stdout
+    assert "Traceback" not in done.stderr
+    assert "results.json: No space left on device; the verdicts are told, but not saved" in done.stderr

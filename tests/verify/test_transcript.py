@@ -68,6 +68,20 @@ def test_what_is_no_plain_text_is_named_in_the_history(tmp_path: Path) -> None:
     assert [write.contents for write in asked] == [(), ("", "a tool's result", "")]
 
 
+@pytest.mark.parametrize(("marked", "asked"), [(True, ["s"]), (False, [])])
+def test_the_engine_is_not_asked_for_what_carries_no_number(
+    marked: bool, asked: list[str], tmp_path: Path
+) -> None:
+    with HistoryWriter((tmp_path / "h").open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=False)
+        turn = AppendTurn("s", (Body("yes", marked=marked),))
+        transcript.begin(WRITER, turn)
+        transcript.end(WRITER, turn, pipe.Acked())
+        transcript.begin(READER, ReadBack("s"))
+        transcript.end(READER, ReadBack("s"), pipe.Elements([]))
+        assert transcript.short_sessions() == asked
+
+
 def test_changes_are_places_on_the_wire_and_messages_in_the_history(tmp_path: Path) -> None:
     path = tmp_path / "history.jsonl"
     with HistoryWriter(path.open("wb"), HistoryHeader(recollect="0")) as history:

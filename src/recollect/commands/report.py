@@ -27,6 +27,7 @@ from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix import results as saved
 from recollect.verify.matrix.findings import renumbered
 from recollect.verify.matrix.results import Result, Results
+from recollect.verify.running.scenario import FILE as SCENARIO
 
 
 def report(
@@ -84,7 +85,10 @@ def _runs_in(path: Path) -> list[Path]:
     deeper: a project's folder has them in `runs`."""
     if not path.is_dir() or (path / saved.SUMMARY).exists() or (path / saved.HISTORY).exists():
         return [path]
-    found = list(path.glob(f"*/{saved.SUMMARY}")) or list(path.glob(f"*/*/{saved.SUMMARY}"))
+    for name in (saved.SUMMARY, SCENARIO):  # a run that was killed has no summary: its cells, one by one
+        found = list(path.glob(f"*/{name}")) or list(path.glob(f"*/*/{name}"))
+        if found:
+            break
     return sorted(file.parent for file in found) or [path]
 
 
@@ -95,6 +99,8 @@ def _load(path: Path) -> Results:
             before, folder=str(path), results=tuple(_judged_again(result, path) for result in before.results)
         )
     history = path / saved.HISTORY if path.is_dir() else path
+    if not history.exists() and (path / SCENARIO).exists():
+        return saved.unfinished(path)
     if not history.exists():
         raise FileNotFoundError(f"{path}: no {saved.SUMMARY} and no {saved.HISTORY} in it")
     return saved.of_history(history)

@@ -362,7 +362,13 @@ def run(
             shard="{}/{}".format(*request.shard) if request.shard != (1, 1) else "",
             results=(*results.results, *broken),
         )
-        results.save(folder)
+        try:
+            results.save(folder)
+        except OSError as error:  # a full disk hides no verdict
+            echo(
+                f"cannot write {error.filename}: {error.strerror}; the verdicts are told, but not saved",
+                err=True,
+            )
     return results
 
 

@@ -99,7 +99,8 @@ def _beginning(asks: str) -> str:
 
 def _rows(history: AnyHistory, named: set[int]) -> Iterable[_Happening]:
     asked: dict[int, Event] = {}
-    narrator = _Narrator()
+    abilities = history.header.abilities
+    narrator = _Narrator(limits=abilities is None or "last" in abilities)
     last = 0
     for event in history:
         last = event.index
@@ -139,7 +140,9 @@ def _happened(event: Event) -> str | None:
 class _Narrator:
     """Puts operations into words. It remembers what was read last: reads are saved as differences."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, limits: bool) -> None:
+        self._limits = limits
+        """Whether the store's reads take a limit; without it, a read of the last n is one of everything."""
         self._odd = OddTable()
         self._views: dict[tuple[str, int], View] = {}
         self._latest: dict[tuple[int, str], tuple[int, View]] = {}
@@ -174,7 +177,7 @@ class _Narrator:
             return self._writes(begun, value)
         if isinstance(value, RetractAsked):
             return f"retracts {_names(from_runs(value.messages))}" + _expecting(value.expect)
-        if isinstance(value, ReadAsked) and value.last is not None:
+        if isinstance(value, ReadAsked) and value.last is not None and self._limits:
             return f"reads the last {value.last}"
         if isinstance(value, ReadAsked) and value.after is not None:
             return f"reads after {name_of(value.after)}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
 import signal
@@ -28,27 +29,26 @@ from recollect.verify.running.run import Run
 from recollect.verify.target.module_folders import import_from
 from recollect.verify.target.workers import TargetBroken
 
+NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
+
 
 def run_cell(order: Order, say: IO[bytes]) -> Result:
     """One cell, from start to verdict. A bug of ours spoils this cell, not the whole matrix."""
     started = time.monotonic()
     folder = Path(order.folder)
-    private.artifact_folder(folder)
     import_from(order.scenario.path)
     kind = Run if order.scenario.data is None else OlderDataRun
     run = kind(order.scenario, folder, progress=lambda step: _say(say, Step(step)), preload=order.preload)
     trouble: Trouble | None = None
     try:
+        private.artifact_folder(folder)
         verdict = run.execute()
         if order.judge_again:
             verdict = judged_again.told(verdict, run.history)
     except BadData as bad:
         verdict, trouble = Verdict(status="unknown", reason=str(bad)), "unopened"
     except Exception as error:
-        trace = folder / "kit-error.txt"
-        private.write_artifact(trace, run.scrubber(traceback.format_exc()))
-        reason = f"an error in recollect itself; please report it: {type(error).__name__}: {error}; details in {trace}"
-        verdict, trouble = Verdict(status="unknown", reason=reason), "internal"
+        verdict, trouble = _not_run(error, run, folder)
     if verdict.reason is not None:
         verdict = msgspec.structs.replace(verdict, reason=run.scrubber(verdict.reason))
     return Result(
@@ -64,6 +64,21 @@ def run_cell(order: Order, say: IO[bytes]) -> Result:
         notes=tuple(map(run.scrubber, run.notes.in_short)),
         trouble=trouble,
     )
+
+
+def _not_run(error: Exception, run: Run, folder: Path) -> tuple[Verdict, Trouble | None]:
+    """For a cell that an error of ours ended, or a disk on which nothing can be written."""
+    if isinstance(error, OSError) and error.errno in NO_ROOM:
+        reason = (
+            f"what happened could not be written: {error}; make room, or choose another folder with --out"
+        )
+        return Verdict(status="unknown", reason=reason), None
+    trace = folder / "kit-error.txt"
+    private.write_artifact(trace, run.scrubber(traceback.format_exc()))
+    reason = (
+        f"an error in recollect itself; please report it: {type(error).__name__}: {error}; details in {trace}"
+    )
+    return Verdict(status="unknown", reason=reason), "internal"
 
 
 def look(order: LookAtTarget) -> TargetSeen:

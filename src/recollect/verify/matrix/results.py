@@ -19,6 +19,7 @@ from recollect.verify.judging.steps import StepTaken
 from recollect.verify.judging.verdict import UNDER_STRICT, WORST_FIRST, Anomaly, Status, Verdict
 from recollect.verify.judging.verdict import exit_code as exit_code_of
 from recollect.verify.matrix.rates import Repeated
+from recollect.verify.running import scenario as saved_scenario
 from recollect.verify.running.scenario import Scenario
 
 SUMMARY = "results.json"
@@ -157,6 +158,19 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
                 groups.setdefault(result.verdict.reason or "no reason given", []).append(result)
         return groups
 
+    @property
+    def overridden(self) -> list[str]:
+        """Which policies did not take, because the stores' own connections have other settings: a sentence for each."""
+        real: dict[tuple[str, str], dict[str, None]] = {}
+        for result in self.results:
+            if result.real_policy:
+                offered = real.setdefault((result.scenario.target, result.real_policy), {})
+                offered[result.scenario.policy] = None
+        return [
+            f"{', '.join(offered)} did not take: the connections of {target} are {settings}, and are judged as that"
+            for (target, settings), offered in real.items()
+        ]
+
     def column_of(self, result: Result) -> str:
         """Where a table has the cell: its policy, with the engine as it was asked for if its target ran on several."""
         target, policy = result.scenario.target, result.scenario.policy
@@ -234,7 +248,7 @@ def of_history(path: Path) -> Results:
     header = history.header
     replayable = path.name == HISTORY and (path.parent / "scenario.json").exists()
     result = Result(
-        scenario=_described(header),
+        scenario=_described(header, path.parent if replayable else None),
         verdict=analyze(history),
         engine_version=header.engine_version,
         provider=header.provider,
@@ -257,15 +271,33 @@ def date_of(time_s: float) -> str:
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(time_s))
 
 
-def _described(header: HistoryHeader) -> Scenario:
-    return Scenario(
+def unfinished(folder: Path) -> Results:
+    """A cell whose run was stopped before it had a history."""
+    verdict = Verdict(status="unknown", reason="it was stopped before its history began")
+    scenario = saved_scenario.load(folder)
+    result = Result(scenario=scenario, verdict=verdict, folder=str(folder))
+    return Results(seed=scenario.seed, results=(result,))
+
+
+def _described(header: HistoryHeader, folder: Path | None) -> Scenario:
+    """As its folder has it, or, without one that fits, as far as the history tells."""
+    told = Scenario(
         target=header.target,
         engine=header.engine,
         policy=header.policy,
-        fault=header.fault,
+        fault=header.fault or "none",
+        variant=header.variant or "",
         workload=header.workload,
+        program=header.program,
+        schedule=header.schedule,
         seed=header.seed,
     )
+    try:
+        found = told if folder is None else saved_scenario.load(folder)
+    except (OSError, msgspec.MsgspecError):
+        return told
+    same = found.target == told.target and found.engine_name == told.engine_name
+    return found if same and found.place == told.place else told
 
 
 def replay_command(folder: str) -> str:

@@ -195,6 +195,7 @@ def render(results: Results) -> str:
         },
         glossary=_glossary(results),
         groups=_groups(results),
+        overridden=[f"{plain(sentence)}." for sentence in results.overridden],
         words=WORDS,
         meanings=MEANINGS,
         anomalies_max=ANOMALIES_MAX,

@@ -11,6 +11,7 @@ from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.findings import Finding
 from recollect.verify.matrix.results import Compared, Result
+from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
 
 STYLES: dict[Status, tuple[str, str]] = {
@@ -52,7 +53,14 @@ def client_of(finding: Finding, process: int) -> str:
     """The heading of a client's column. If the finding is an order of events, clients are called A, B and so on."""
     if finding.smallest.workload != INTERLEAVINGS:
         return f"process {process}"
-    return f"{finding.smallest.how.removesuffix('s')} {ascii_uppercase[process]}"
+    if process >= len(ascii_uppercase):
+        return "outside"  # whoever wrote before the clients began, or read when all had ended
+    return f"{_kind_of(finding.smallest)} {ascii_uppercase[process]}"
+
+
+def _kind_of(order: Scenario) -> str:
+    """What the clients of an order of events are. A history alone does not say it."""
+    return order.how.removesuffix("s") or "client"
 
 
 def size_of(finding: Finding) -> str:
@@ -60,9 +68,8 @@ def size_of(finding: Finding) -> str:
     size = finding.smallest
     if size.workload == INTERLEAVINGS:
         clients = size.program.count("|") + 1
-        return (
-            f"{counted(clients, size.how.removesuffix('s'))} of one process: {size.program}; {finding.shrunk}"
-        )
+        told = f"{counted(clients, _kind_of(size))} of one process: {size.program}"
+        return f"{told}; {finding.shrunk}" if finding.shrunk else told
     if size.ops_max is None or size.workload not in WORKLOADS:  # older data is as large as it was given
         return finding.shrunk or "not made smaller"
     where = "" if WORKLOADS[size.workload].sessions else f", {counted(size.sessions, 'session')}"

@@ -48,6 +48,8 @@ def show(
     numbers = {place: finding.number for finding in reversed(found) for place in finding.cells}
     if _tables(console, results, numbers, verbose):
         _legend(console, results)
+        for sentence in results.overridden:
+            console.print(sentence, highlight=False, markup=False)
     if verbose:
         _every_violation(console, results)
         _losses(console, results)

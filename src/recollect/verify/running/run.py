@@ -20,6 +20,7 @@ from recollect.guarantees import promise
 from recollect.printable import counted
 from recollect.secret import Scrubber
 from recollect.verify.engines import EngineError, NotInstalled
+from recollect.verify.host.busy import patient_s
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import OK_OPS_MIN, HistoryHeader, Trait
@@ -298,7 +299,7 @@ def _fill(clients: Clients, transcript: Transcript, driver: Driver) -> None:
 
 def _await_recovery(transcript: Transcript, driver: Driver, written: int) -> None:
     """A store that has not stored anything since the fault healed gets more time: slow to recover is not never."""
-    end = time.monotonic() + RECOVERY_TIMEOUT_S
+    end = time.monotonic() + patient_s(RECOVERY_TIMEOUT_S)
     while time.monotonic() < end and transcript.written <= written and driver.writes_on:
         driver.go_on(0.02)
 

@@ -127,6 +127,7 @@ class Transcript:
         self._began: dict[int, int] = {}
         self._sessions: dict[str, None] = {}
         self._acknowledged: dict[str, set[int]] = {}
+        self._unmarked: set[int] = set()
         self._last_whole: dict[str, set[int]] = {}
         self._older: dict[int, str] = {}
         """Messages that were there before this run, and the role each had, if that is known."""
@@ -232,11 +233,11 @@ class Transcript:
         self._history.fail(process, error)
 
     def short_sessions(self) -> list[str]:
-        """Sessions whose last whole read lacks messages that were acknowledged."""
+        """Sessions whose last whole read lacks messages that were acknowledged, and that an engine can be asked for."""
         return [
             session
             for session, acknowledged in self._acknowledged.items()
-            if acknowledged - self._last_whole.get(session, acknowledged)
+            if acknowledged - self._last_whole.get(session, acknowledged) - self._unmarked
         ]
 
     @property
@@ -378,6 +379,7 @@ class Transcript:
         said: list[pipe.Said] = []
         for number, body in enumerate(bodies, first):
             if not body.marked:
+                self._unmarked.add(number)
                 self._unnumbered.say(session, body.text, number)
             if body.kind:
                 self.kinds.setdefault(body.kind, False)

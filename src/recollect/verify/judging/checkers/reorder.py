@@ -61,11 +61,11 @@ def describe(evidence: Evidence, detection: Detection) -> str:
         )
     if detection.text == _TURN:
         return (
-            f"{who}, stands behind {other} in the read that ended at event {detection.events[1]}, although it "
-            "comes first in their turn."
+            f"Out of order: {who}, stands behind {other} in the read that ended at event {detection.events[1]}, "
+            "although it comes first in their turn."
         )
     begun = evidence.turn_invoked[evidence.message_turn[detection.other]]
     return (
-        f"{who}, stands behind {other} in the read that ended at event {detection.events[1]}, although the "
-        f"write of {other} only began afterwards (event {begun})."
+        f"Out of order: {who}, stands behind {other} in the read that ended at event {detection.events[1]}, "
+        f"although the write of {other} only began afterwards (event {begun})."
     )

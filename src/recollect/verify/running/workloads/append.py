@@ -85,8 +85,12 @@ def _mixed(planner: Planner) -> Plan:
             yield ReadBack(session)
 
 
+LONGER = 110
+"""Messages in a session, which is more than the usual windows of 20, 50 and 100."""
+
+
 def _trimmed(planner: Planner) -> Plan:
-    """Sessions longer than any plausible trim: what a store silently cuts off is missing from the final reads."""
+    """Sessions longer than the usual trims: what a store silently cuts off is missing from the final reads."""
     size = 50 if "batches" in planner.abilities else 1
     while True:
         yield AppendTurn(planner.sessions[0], _bodies(planner, size))
@@ -95,4 +99,4 @@ def _trimmed(planner: Planner) -> Plan:
 append = Workload("append", _append, refuses=frozenset({"whole-list"}))
 turns = Workload("turns", _turns, refuses=frozenset({"whole-list"}))
 mixed = Workload("mixed", _mixed, sessions=NEIGHBOURS, refuses=frozenset({"whole-list"}), unmarked=True)
-trimmed = Workload("trimmed", _trimmed, refuses=frozenset({"whole-list"}))
+trimmed = Workload("trimmed", _trimmed, refuses=frozenset({"whole-list"}), enough=LONGER)
