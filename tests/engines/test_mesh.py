@@ -1,5 +1,6 @@
 """Proxies between the servers of one engine."""
 
+import contextlib
 import logging
 import socket
 
@@ -26,3 +27,19 @@ def test_a_mesh_closes_with_open_links_and_logs_nothing(caplog: pytest.LogCaptur
                 assert behind.recv(16) == b"", "the link has ended"
         with pytest.raises(OSError):
             socket.create_connection((HOST, seen), 30)
+
+
+def test_a_mesh_closes_on_connections_that_it_has_just_accepted(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG, "asyncio")
+    for _ in range(6):
+        with socket.create_server((HOST, 0)) as server, contextlib.ExitStack() as clients:
+            mesh = Mesh()
+            seen, _ = mesh.stand_before("node", server.getsockname()[1])
+            caplog.clear()
+            for _ in range(300):
+                client = clients.enter_context(socket.socket())
+                client.setblocking(False)
+                with contextlib.suppress(BlockingIOError):
+                    client.connect((HOST, seen))
+            mesh.close()
+            assert [one.getMessage() for one in caplog.records] == []

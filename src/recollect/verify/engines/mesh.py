@@ -47,6 +47,7 @@ class Mesh:
         """By the ports that a replica may say it listens on."""
         self._cuts: set[frozenset[str]] = set()
         self._links: set[_MeshLink] = set()
+        self._serving: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Server] = []
         self._changed = asyncio.Event()
         self._loop = asyncio.new_event_loop()
@@ -85,11 +86,10 @@ class Mesh:
         async def end() -> None:
             for listener in self._listeners:
                 listener.close()
-            tasks = asyncio.all_tasks() - {asyncio.current_task()}
-            for task in tasks:
-                task.cancel()
-            if tasks:
-                await asyncio.wait(tasks, timeout=_TIMEOUT_S)
+            while tasks := asyncio.all_tasks() - {asyncio.current_task()}:  # also of those just accepted
+                for task in tasks:
+                    task.cancel()
+                await asyncio.wait(tasks)
 
         self._run(end())
         self._loop.call_soon_threadsafe(self._loop.stop)
@@ -114,14 +114,19 @@ class Mesh:
             link = _MeshLink(name, is_bus, by)
             self._links.add(link)
             try:
-                # Cancelled when the mesh is closed; a task that ends so is a mistake to asyncio, which logs it.
-                with contextlib.suppress(OSError, asyncio.CancelledError):
+                with contextlib.suppress(OSError):
                     await self._carry(link, port, reader, writer)
             finally:
                 self._links.discard(link)
                 writer.transport.abort()
 
-        listener = await asyncio.start_server(serve, HOST, 0)
+        def begin(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            # Not a coroutine: that of a connection which is cancelled when the mesh is closed would be logged.
+            task = asyncio.ensure_future(serve(reader, writer))
+            self._serving.add(task)
+            task.add_done_callback(self._serving.discard)
+
+        listener = await asyncio.start_server(begin, HOST, 0)
         self._listeners.append(listener)
         found: int = listener.sockets[0].getsockname()[1]
         return found
