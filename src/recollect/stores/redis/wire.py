@@ -244,8 +244,9 @@ class Wire(asyncio.BufferedProtocol):
         if self._done is None:  # nobody asked: the engine is saying goodbye
             self.abort()
         elif len(self._replies) >= self._wanted:
-            done, self._done = self._done, None
-            done(self._replies)
+            done, replies = self._done, self._replies
+            self._done, self._replies = None, []
+            done(replies)
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
