@@ -6,8 +6,9 @@ Rates depend on the machine; their ratio is what counts. Each number is the best
 that a busy moment strikes all of them. redis-py stores a bare list element; ours keeps order, turn ids and identity.
 
 - starting: seconds until a cluster of three primaries and three replicas takes writes: the first of a process (cold),
-  each further one (next; all are new), and one that was killed and is started again in its own folders. The processor
-  time is that of this process and of the servers. Sentinel and replicated PostgreSQL beside it.
+  each further one (next; all are new), and one that was killed and is started again in its own folders, as some faults
+  do (again; for two of these seconds a cluster refuses writes by itself, CLUSTER_WRITABLE_DELAY). The processor time is
+  that of this process and of the servers. Sentinel and replicated PostgreSQL beside it.
 - appends: ours and redis-py's, with 8 and 64 tasks; `WAIT 1` is `replicas=1`.
 - primaries: microseconds of this process for an append, on 1, 3, 6 and 12 primaries without replicas. A task makes the
   same number of appends on each, so that what a task itself costs is in all figures alike.

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect import Message, NotWritten, OutcomeUnknown, Store, open_store
-from recollect.errors import EngineUnavailable
+from recollect.errors import DurabilityUnavailable, EngineUnavailable
 from recollect.verify import engines
 from recollect.verify.engines.postgres_ha import PostgresHaEngine
 
@@ -177,7 +177,8 @@ def run(name: str, lines: list[dict[str, Any]], count: int, end: float, seed: in
                 told: dict[str, Any]
                 try:
                     told = asyncio.run(failover(engine, url, copies, way, number, rng))
-                except engines.EngineError as error:  # nobody took over: nothing to judge
+                except (engines.EngineError, EngineUnavailable, DurabilityUnavailable) as error:
+                    # Nobody took over, or the last failover is not over: nothing to judge.
                     told = {"abandoned": str(error)}
                 except TimeoutError as error:  # a server that the fault itself had to ask did not answer
                     told = {"abandoned": f"not judged: {error}"}
