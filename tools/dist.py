@@ -58,9 +58,10 @@ def main() -> int:
     for wheel in wheels:
         _check_libraries(wheel)
     ours = next(each for each in wheels if "manylinux" in each.name and platform.machine() in each.name)
-    for python in [sys.executable, *filter(shutil.which, PYTHONS)]:
+    absent = [name for name in PYTHONS if not runs(name)]
+    for python in [sys.executable, *(name for name in PYTHONS if name not in absent)]:
         _check_installed(ours, python)
-    if absent := [name for name in PYTHONS if shutil.which(name) is None]:
+    if absent:
         print(f"not tried: {', '.join(absent)}, which are not on PATH (make dist PYTHONS='…')")
     musl = next(each for each in wheels if "musllinux" in each.name and platform.machine() in each.name)
     tried = _check_on_musl(musl)
@@ -93,6 +94,12 @@ def _check_libraries(wheel: Path) -> None:
             if max(needed, default=(0, 0)) > GLIBC_MAX:
                 sys.exit(f"{wheel.name}: {place} needs glibc {max(needed)}, the tag says {GLIBC_MAX}")
     print(f"{wheel.name}: three libraries for {machine}")
+
+
+def runs(python: str) -> bool:
+    """Whether it is one: pyenv has a `python3.12` on PATH that only says which versions it could have been."""
+    found = shutil.which(python)
+    return found is not None and subprocess.run([found, "-c", ""], capture_output=True).returncode == 0
 
 
 def _check_installed(wheel: Path, python: str) -> None:

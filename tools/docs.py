@@ -20,6 +20,8 @@ ROOT_PAGES = (
     *("README.md", "ARCHITECTURE.md", "CHANGELOG.md", "CODE_OF_CONDUCT.md"),
     *("CONTRIBUTING.md", "SECURITY.md"),
 )
+LAST_IN_SEARCH = "---\nsearch: {boost: 0.1}\n---\n"
+"""What the changelog begins with: it has every word, and would be found before the page that explains it."""
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)\s]+)\)")
 
 
@@ -76,7 +78,8 @@ def stage(folder: Path) -> None:
     for page, place in pages().items():
         target = folder / place
         target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(rewritten((PROJECT / page).read_text(), page))
+        head = LAST_IN_SEARCH if page.name == "CHANGELOG.md" else ""
+        target.write_text(head + rewritten((PROJECT / page).read_text(), page))
 
 
 def make_local(site: Path) -> None:

@@ -33,6 +33,7 @@ def run(folder: Path) -> str:
     printed = done.stdout.decode()
     finding = re.search(r"^[^\n]*✗[^\n]*Finding 1", printed, re.MULTILINE)
     assert finding is not None, printed
+    assert "confirmed 3 of 3" in printed, f"too busy a machine for a picture:\n{printed}"
     told = printed[finding.start() :]
     end = re.search(r"^[^\n]*seen in \d", told, re.MULTILINE)
     return told[: end.start()] if end else told
