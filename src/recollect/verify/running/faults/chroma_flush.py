@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from recollect.verify.disk.recorder import Aim, Faults
+from recollect.verify.host.busy import patient_s
 from recollect.verify.running.faults.fault import only
 from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.faults.recorded_engine import Recorded, recording_obstacle
@@ -35,7 +36,7 @@ def flush_obstacle(scenario: Scenario) -> str | None:
 def aim_at_flush(fault: Recorded, then: Literal["kill", "full"]) -> str:
     """Lets the clients go on until the engine is in the middle of rewriting its vectors; says where that was."""
     run, recorder = fault.run, fault.recorder
-    end = time.monotonic() + FLUSH_TIMEOUT_S
+    begun = time.monotonic()
     files = await_flush(fault)
     file, writes = run.rng.choice(files), run.rng.randint(1, _WRITES_MAX)
     if then == "kill" and run.engine.embedded:
@@ -43,15 +44,15 @@ def aim_at_flush(fault: Recorded, then: Literal["kill", "full"]) -> str:
             client.doomed = True
     recorder.faults(Faults(aim=Aim(file, writes, then)))
     while recorder.aiming:
-        _go_on_until(run, end)
+        _go_on_since(begun, run)
     return f"{FLUSH}: after {writes} writes into {file.name}"
 
 
 def await_flush(fault: Recorded) -> list[Path]:
     """Lets the clients go on until vectors have been flushed; returns the files that hold them."""
-    end = time.monotonic() + FLUSH_TIMEOUT_S
+    begun = time.monotonic()
     while not (files := _vector_files(fault.recorder.root)):
-        _go_on_until(fault.run, end)
+        _go_on_since(begun, fault.run)
     return files
 
 
@@ -67,7 +68,8 @@ def _vector_files(root: Path) -> list[Path]:
     return sorted(file for path in flushed if (file := path.with_name(_VECTORS)).exists())
 
 
-def _go_on_until(run: FaultedRun, end: float) -> None:
-    if time.monotonic() > end:
-        run.give_up(f"no vectors were flushed within {FLUSH_TIMEOUT_S:g} s")
+def _go_on_since(begun: float, run: FaultedRun) -> None:
+    waited_s = time.monotonic() - begun
+    if waited_s > patient_s(FLUSH_TIMEOUT_S):
+        run.give_up(f"no vectors were flushed within {waited_s:.0f} s")
     run.go_on(_STEP_S)
