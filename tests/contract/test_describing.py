@@ -121,6 +121,23 @@ async def test_metadata_expires_with_its_session(place: Place, session: str) -> 
         assert [item.sequence for item in await store.history(session)] == [3]
 
 
+async def test_a_note_on_a_session_that_is_over_begins_it_anew(place: Place, session: str) -> None:
+    """Also where something was retracted before."""
+    async with place.open(ttl=timedelta(milliseconds=300)) as store:
+        await store.append(session, SAID * 2)
+        await store.retract(session, 1)
+        deadline = asyncio.get_running_loop().time() + 20
+        while await store.state(session) is not SessionState.EXPIRED:
+            assert asyncio.get_running_loop().time() < deadline
+            await asyncio.sleep(0.02)
+    async with place.open() as store:
+        await store.annotate(session, {"a": 1})
+        assert await store.history(session) == []
+        await store.append(session, SAID)
+        assert await texts(store, session) == ["a"]
+        assert [item.sequence for item in await store.history(session)] == [5]
+
+
 async def test_sessions_by_prefix(store: Store, session: str) -> None:
     names = [f"{session}/{tail}" for tail in ("a", "b", "*", "%", "\\", "日本")]
     for name in names:

@@ -408,6 +408,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             return Session(row, 0, None, expires_at, 0, None)
         if found.expired(now):
             self._end(connection, key, "expired")
+            found.floor, found.newest, found.marked = found.last, None, 0
         elif self._ttl_s is not None and self._options.refresh == "never" and found.newest is not None:
             expires_at = found.expires_at if found.expires_at is not None else expires_at
         connection.execute(
