@@ -122,15 +122,17 @@ async def test_metadata_expires_with_its_session(place: Place, session: str) -> 
 
 
 async def test_a_note_on_a_session_that_is_over_begins_it_anew(place: Place, session: str) -> None:
-    """Also where something was retracted before."""
+    """And shows nothing until then; also where something was retracted before."""
     async with place.open(ttl=timedelta(milliseconds=300)) as store:
         await store.append(session, SAID * 2)
-        await store.retract(session, 1)
+        await store.retract(session, 2)
         deadline = asyncio.get_running_loop().time() + 20
         while await store.state(session) is not SessionState.EXPIRED:
             assert asyncio.get_running_loop().time() < deadline
             await asyncio.sleep(0.02)
     async with place.open() as store:
+        assert await store.history(session) == []
+        assert await store.history(session, last=1) == []
         await store.annotate(session, {"a": 1})
         assert await store.history(session) == []
         await store.append(session, SAID)

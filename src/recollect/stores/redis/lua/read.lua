@@ -29,7 +29,7 @@ if expires and (length == 0 or ttl_ms) then
   local time = redis.call('TIME')
   local now = time[1] * 1000 + math.floor(time[2] / 1000)
   if length == 0 then
-    if now >= expires then floor = last end
+    if now >= expires then floor, hidden, runs = last, 0, 0 end
   else
     -- An engine that takes no writes just now must still be readable.
     if type(redis.pcall('HSET', counter, 'expires', now + ttl_ms)) == 'number' then
@@ -41,7 +41,7 @@ if expires and (length == 0 or ttl_ms) then
 end
 
 -- Whatever ends messages removes the list. One that begins before the floor shows that the floor has changed on the disk.
-if length > last - floor - hidden then
+if length > 0 and length > last - floor - hidden then
   local oldest = redis.call('LINDEX', messages, 0)
   local begin = whole(string.match(oldest, '^%d+ %z(%d+)$') or string.match(oldest, '^(%d+) '))
   if begin and begin <= floor then floor = begin - 1 end
