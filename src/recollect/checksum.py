@@ -44,6 +44,11 @@ def has_changed(record: bytes) -> bool:
     return tail.isspace() and tail != _spelt(record[:-_SPELT_BYTES])
 
 
+def is_checked(record: bytes) -> bool:
+    """Whether the record has a checksum."""
+    return record[-_SPELT_BYTES:].isspace()
+
+
 def all_intact(joined: bytes) -> bool:
     """Whether these records, one after the other, all have their checksums."""
     return crc32(joined) == 0

@@ -154,6 +154,42 @@ async def test_a_witness_tells_a_store_that_was_wiped_or_rolled_back(memory: Mem
     assert await memory.names(witness=witness) == ["replaced"]
 
 
+async def test_metadata_that_has_changed(memory: Memory) -> None:
+    async with open_store(memory.url) as store:
+        await store.annotate("s", {"title": "holiday"})
+    assert await memory.names() == []
+    for metadata, name in ((b'{"title":"holidaz"}', "checksum"), (b"gibberish", "unreadable")):
+        told = metadata.ljust(19 + 32) if name == "checksum" else metadata  # with another one's checksum
+        if memory.kind == "sqlite":
+            memory.sqlite("UPDATE recollect_about SET metadata = ?", told)
+        elif memory.kind == "redis":
+            with memory.redis() as hands:
+                hands.hset(memory.key("s", "c"), "metadata", told)
+        else:
+            await memory.postgres(f"UPDATE recollect_about SET metadata = '\\x{told.hex()}'")
+        assert (await only(memory, name)).session == "s"
+
+
+async def test_a_record_that_another_tool_has_written_is_noted(memory: Memory) -> None:
+    await overwrite(memory, 2, (await record_of(memory, 2)).rstrip().replace(b'"b"', b'"x"'))
+    report = await memory.audit()
+    assert (report.counts, report.exit_code()) == ({"unchecked": 1}, 0)
+
+
+async def test_a_store_that_has_lost_its_identity(memory: Memory) -> None:
+    if memory.kind == "sqlite":
+        memory.sqlite("DELETE FROM recollect_meta WHERE name = 'identity'")
+    elif memory.kind == "redis":
+        with memory.redis() as hands:
+            hands.delete(f"{memory.namespace}:identity")
+    else:
+        await memory.postgres("DELETE FROM recollect_meta")
+        with pytest.raises(Unreadable, match="recollect_meta is empty"):
+            await memory.audit()
+        return
+    assert "identity is gone" in (await only(memory, "replaced")).sentence
+
+
 # ---- what only one engine has
 
 
@@ -248,6 +284,28 @@ async def test_redis_turn_ids_that_are_gone(engine_of: Callable[[str], Engine], 
     assert await memory.names() == ["counters"]  # it is not forgotten when the session goes on
 
 
+async def test_redis_keys_of_another_kind_and_metadata_that_is_gone(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await of_kind("redis", engine_of, tmp_path)
+    async with open_store(memory.url) as store:
+        await store.annotate("s", {"a": 1})
+        await store.annotate("other", {"a": 1})
+        await store.replace("other", [])
+    with memory.redis() as hands:
+        hands.hdel(memory.key("s", "c"), "metadata")
+        assert "metadata is gone" in (await only(memory, "counters")).sentence
+    async with open_store(memory.url) as store:
+        await store.annotate("s", {"a": 2})
+    for kind in ("t", "f"):
+        assert await memory.names() == []
+        with memory.redis() as hands:
+            was = hands.dump(memory.key("s", kind))
+            hands.set(memory.key("s", kind), "another kind")
+            assert await memory.names() == ["unreadable"], kind
+            hands.restore(memory.key("s", kind), 0, was, replace=True)
+
+
 async def test_redis_turn_ids_beyond_those_kept_are_not_missed(
     engine_of: Callable[[str], Engine], tmp_path: Path
 ) -> None:
@@ -330,6 +388,22 @@ async def test_postgres_rows_that_their_index_does_not_find(
     assert "index" in await memory.names()
 
 
+@pytest.mark.parametrize(
+    "change",
+    [
+        "ALTER TABLE recollect_messages DROP CONSTRAINT recollect_messages_pkey",
+        "DROP INDEX recollect_sessions_name",
+        "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'recollect_turns_pkey'::regclass",
+    ],
+)
+async def test_postgres_an_index_that_is_not_there(
+    engine_of: Callable[[str], Engine], tmp_path: Path, change: str
+) -> None:
+    memory = await of_kind("postgres", engine_of, tmp_path)
+    await memory.postgres(change)
+    assert "no valid unique index" in (await only(memory, "index")).sentence
+
+
 async def test_sqlite_an_index_that_misses_a_row(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:
     memory = await of_kind("sqlite", engine_of, tmp_path)
     assert await memory.names() == []
@@ -397,6 +471,31 @@ async def test_sqlite_a_clock_that_was_ahead_when_something_was_written(
     memory.sqlite("UPDATE recollect_messages SET written = written + 86400 WHERE place = ?", 1 << 32 | 9)
     report = await memory.audit()
     assert (report.counts, report.exit_code()) == ({"clock": 1}, 0)
+
+
+@pytest.mark.parametrize("which", ["= 1", "= 2", "= 3", "> 0"], ids=["oldest", "middle", "newest", "all"])
+async def test_sqlite_turn_ids_that_are_gone(
+    engine_of: Callable[[str], Engine], tmp_path: Path, which: str
+) -> None:
+    memory = await of_kind("sqlite", engine_of, tmp_path)
+    memory.sqlite(f"DELETE FROM recollect_turns WHERE number {which}")
+    assert await memory.names() == ([] if which == "= 1" else ["counters"])
+    async with open_store(memory.url) as store:
+        await store.append("s", said("d"), turn="turn-4")
+    assert await memory.names() == ([] if which == "= 1" else ["counters"])
+
+
+async def test_sqlite_turn_ids_that_were_pruned_are_not_missed(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await of_kind("sqlite", engine_of, tmp_path)
+    async with open_store(memory.url, turns_kept=2) as store:
+        for turn in range(3, 6):
+            await store.append("s", said("d"), turn=f"turn-{turn}")
+    assert await memory.names() == []
+    # A release without fingerprints prunes turns and leaves theirs.
+    memory.sqlite("INSERT INTO recollect_fingerprints VALUES (1, 1, 'left')")
+    assert await memory.names() == []
 
 
 async def test_sqlite_a_table_that_was_dropped(engine_of: Callable[[str], Engine], tmp_path: Path) -> None:

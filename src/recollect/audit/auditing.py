@@ -169,8 +169,8 @@ async def audit(
             await run.run()
         finally:
             run.save()
-        if source.identity is None and not progress.sessions and not progress.counts:
-            raise _nothing_at(url, copy=(await source.facts()).role in COPIES)
+        if source.identity is None:
+            await _without_identity(run, url)
     finally:
         await source.close()
     return AuditReport(
@@ -186,6 +186,16 @@ async def audit(
         settings=await settings_of(url, timeout_s),
         shards=dict(sorted(progress.shards.items())),
     )
+
+
+async def _without_identity(run: _Audit, url: str) -> None:
+    """What a store writes first. It may have been made since the audit began."""
+    facts = await run.source.facts()
+    if not run.progress.sessions and not run.progress.counts:
+        raise _nothing_at(url, copy=facts.role in COPIES)
+    if facts.identity is None:
+        told = "sessions are there, and the store's identity is gone: evicted, or deleted by hand"
+        run.keep(AuditFinding(name="replaced", sentence=told))
 
 
 def _nothing_at(url: str, *, copy: bool) -> CannotOpen:

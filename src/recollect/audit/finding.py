@@ -18,7 +18,7 @@ MEANINGS: dict[str, str] = {
     "index": "the engine's index and its rows disagree",
     "orphaned": "data whose session is not there",
     "expiry": "the engine will expire a session at another time than its store said",
-    "replaced": "this is not the store that its witness remembers: wiped, swapped or rolled back",
+    "replaced": "this is not the store that its witness remembers, or it has lost its identity",
     "emptied": "a shard of the cluster is not what it was: its sessions are gone",
     "hidden": "the engine has more rows than a read returns",
     "duplicate": "one message is there twice",
@@ -29,10 +29,11 @@ MEANINGS: dict[str, str] = {
     "order": "a message is older than one above it",
     "open-call": "the session ends with a call that waits for its answer",
     "empty": "a session without messages",
+    "unchecked": "messages without a checksum: another tool has written them, or an older release",
 }
 """Names are stable. Those in `NOTES` are notes: nothing is lost."""
 
-NOTES = frozenset({"expired", "clock", "behind", "moved", "order", "open-call", "empty"})
+NOTES = frozenset({"expired", "clock", "behind", "moved", "order", "open-call", "empty", "unchecked"})
 
 
 class AuditFinding(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,9 +12,9 @@ from collections.abc import AsyncIterator
 import asyncpg
 
 from recollect.audit.finding import AuditFinding
-from recollect.audit.session_reading import SessionPiece
+from recollect.audit.session_reading import SessionPiece, metadata_findings
 from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
-from recollect.errors import CannotOpen
+from recollect.errors import CannotOpen, Unreadable
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error
 from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.schema import INTACT_ROW, RELEASE_SCHEMA, read_version
@@ -48,6 +48,7 @@ _FREED = (
 )
 _OVER = """
 SELECT first, last FROM recollect_turns WHERE session_id = $1 AND first <= $3 AND last >= $2 ORDER BY first LIMIT 100"""
+_METADATA = "SELECT metadata FROM recollect_about WHERE session_id = $1"
 _FOUND_BY_NAME = "SELECT id FROM recollect_sessions WHERE sha256(name) = sha256($1)"
 
 _SERVER = """
@@ -74,6 +75,17 @@ _SAME_KEY = {
     "recollect_about": "i.session_id = t.session_id",
 }
 
+_UNIQUE = {
+    "recollect_sessions": ["sha256(name)"],
+    "recollect_messages": ["session_id", "sequence"],
+    "recollect_turns": ["session_id", "turn"],
+    "recollect_about": ["session_id"],
+}
+"""What keeps each row from being there twice."""
+_INDEXES = """
+SELECT ARRAY(SELECT pg_get_indexdef(i.indexrelid, k, true) FROM generate_series(1, i.indnkeyatts) k)
+  FROM pg_index i WHERE i.indrelid = to_regclass($1) AND i.indisunique AND i.indisvalid AND i.indisready"""
+
 
 class PostgresAudit:
     engine = "postgres"
@@ -82,6 +94,7 @@ class PostgresAudit:
         self._connection = connection
         self._timeout_s = timeout_s
         self._statement = ""
+        self._has_metadata = False
         self.identity: str | None = None
         self.place = ""
         self.total: int | None = None
@@ -141,10 +154,14 @@ class PostgresAudit:
 
     async def beside(self) -> AsyncIterator[tuple[int, list[AuditFinding]]]:
         """Up to the current sizes of the files: what is added later belongs to sessions already read, or new ones."""
+        for table, columns in _UNIQUE.items():
+            if table != "recollect_about" or self._has_metadata:
+                found = [list(row[0]) for row in await self._fetch(_INDEXES, table)]
+                yield 0, [] if columns in found else [_unindexed(table, columns)]
         async for rows in self._pages("recollect_messages", _UNFOUND):
             yield len(rows), [finding for row in rows for finding in _unfound(*row)]
         for table, same_key in _SAME_KEY.items():
-            if table == "recollect_about" and not await self._has_about():
+            if table == "recollect_about" and not self._has_metadata:
                 continue
             what = table.removeprefix("recollect_")
             async for rows in self._pages(table, _BESIDE.format(table=table, same_key=same_key)):
@@ -155,6 +172,10 @@ class PostgresAudit:
     async def _look(self) -> None:
         version = await read_version(self._connection, self._timeout_s)
         if version is None:
+            if await self._connection.fetchval("SELECT to_regclass('recollect_messages') IS NOT NULL"):
+                raise Unreadable(
+                    "tables of a memory are there, and recollect_version or recollect_meta is empty or gone"
+                )
             raise CannotOpen("there is no memory of recollect in this database and search_path")
         if version.oldest_release_schema > RELEASE_SCHEMA:
             raise CannotOpen(
@@ -165,6 +186,9 @@ class PostgresAudit:
         marked, updated = ("s.marked", "s.updated_at") if current else ("true", "NULL::timestamptz")
         intact = INTACT_ROW if version.schema >= WITH_CHECKSUMS else "true"
         self._statement = _PIECE.format(marked=marked, intact=intact, updated=updated)
+        self._has_metadata = await self._connection.fetchval(
+            "SELECT to_regclass('recollect_about') IS NOT NULL"
+        )
         self.total = await self._connection.fetchval("SELECT count(*) FROM recollect_sessions")
         self.place = version.identity  # session ids are the same on every standby
 
@@ -192,7 +216,11 @@ class PostgresAudit:
         if ahead_s is not None and ahead_s > CLOCK_SLACK_S:
             told = f"changed {ahead_s:,.0f} s in the future, by the engine's clock"
             claims.append(AuditFinding(name="clock", session=session, sentence=told))
-        return SessionPiece(last, floor, records, ended, marked=marked, claims=tuple(claims))
+        about = metadata_findings(session, await self._metadata(ref)) if not after and floor < last else ()
+        return SessionPiece(last, floor, records, ended, marked=marked, claims=tuple(claims), about=about)
+
+    async def _metadata(self, ref: SessionRef) -> object:
+        return await self._connection.fetchval(_METADATA, ref.number) if self._has_metadata else None
 
     async def _claims(
         self, ref: SessionRef, session: str, last: int, floor: int, freed: int, turns: int
@@ -240,9 +268,6 @@ class PostgresAudit:
                 raise read_error(error) from error
             yield rows
 
-    async def _has_about(self) -> bool:
-        return bool((await self._fetch("SELECT to_regclass('recollect_about') IS NOT NULL"))[0][0])
-
     async def _fetch(self, statement: str, *arguments: object) -> list[asyncpg.Record]:
         try:
             async with self._connection.transaction(readonly=True):
@@ -286,6 +311,11 @@ def _misplaced(what: str, number: int | None, indexed: bool, known: bool) -> lis
         )
         return [AuditFinding(name="index", sentence=told, first=number)]
     return [] if known else [_orphaned(what, number)]
+
+
+def _unindexed(table: str, columns: list[str]) -> AuditFinding:
+    told = f"{table} has no valid unique index on {', '.join(columns)}: it was dropped, or was not finished"
+    return AuditFinding(name="index", sentence=told)
 
 
 def _orphaned(what: str, number: int) -> AuditFinding:

@@ -17,7 +17,7 @@ from typing import Self
 from redis.exceptions import AuthenticationError, RedisError
 
 from recollect.audit.finding import AuditFinding
-from recollect.audit.session_reading import SessionPiece
+from recollect.audit.session_reading import SessionPiece, lost_turns, metadata_findings
 from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CredentialsRefused, EngineUnavailable, Unreadable
 from recollect.stores.redis.address import Address, parse_address
@@ -32,7 +32,7 @@ EXPIRY_SLACK_MS = 5_000
 TURNS_KEPT_MS = 86_400_000
 """How much longer than the messages their turn ids are kept."""
 ELSEWHERE = ("MOVED", "ASK", "TRYAGAIN")
-_COUNTER = ("last", "floor", "hidden", "runs", "expires", "gone", "created", "updated")
+_COUNTER = ("last", "floor", "hidden", "runs", "expires", "gone", "created", "updated", "annotated")
 
 
 class Elsewhere(EngineUnavailable):
@@ -128,20 +128,21 @@ class RedisAudit:
                 pack("PTTL", turns),
                 pack("ZCARD", turns),
                 pack("HLEN", fingerprints),
+                pack("HGET" if not after else "HEXISTS", counter, "metadata"),
                 pack("LRANGE", messages, start, start + PIECE - 1),
                 pack("EXEC"),
             )
             answers = replies[-1]
-            if not isinstance(answers, list) or len(answers) != 10:
+            if not isinstance(answers, list) or len(answers) != 11:
                 raise Unreadable(f"{self._address.shown}: unexpected answer to EXEC: {str(answers)[:200]}")
-            elements = answers[9] if isinstance(answers[9], list) else []
+            elements = answers[10] if isinstance(answers[10], list) else []
             parsed = [_parsed(element) for element in elements]
             if start and not (parsed and _begins_at(parsed[0], after)):
                 start = max(0, start - PIECE)  # something before it was removed meanwhile
                 continue
             following = [one for one in parsed if one[0] is None or one[0] > after]
             self._starts = {ref.key: start + _next_start(parsed)}
-            return self._judged(ref, answers, following, ended=len(parsed) < PIECE)
+            return self._judged(ref, answers, following, begins=not after, ended=len(parsed) < PIECE)
 
     async def turns_over(self, ref: SessionRef, first: int, last: int) -> list[tuple[int, int]]:
         turns = self._address.session_keys(ref.key)[2]
@@ -235,7 +236,13 @@ class RedisAudit:
                 raise one_node(self._address.shown, "audit")
 
     def _judged(
-        self, ref: SessionRef, answers: list[Reply], records: list[tuple[int | None, object]], *, ended: bool
+        self,
+        ref: SessionRef,
+        answers: list[Reply],
+        records: list[tuple[int | None, object]],
+        *,
+        begins: bool,
+        ended: bool,
     ) -> SessionPiece | None:
         session = name_of(ref.key)
         now_ms = _milliseconds(answers[0])
@@ -244,8 +251,7 @@ class RedisAudit:
         known = dict(zip(_COUNTER, map(_number, fields), strict=True))
         last, floor, expires = known["last"], known["floor"] or 0, known["expires"]
         if isinstance(answers[1], ReplyError) or isinstance(answers[2], ReplyError):
-            odd = "a key of the session holds another kind of value"
-            return SessionPiece(0, 0, [], True, claims=(_finding("unreadable", session, odd),))
+            return SessionPiece(0, 0, [], True, claims=tuple(_of_another_kind(session, answers[1:3])))
         if last is None:
             if not length and fields[0] is None:
                 return None  # erased meanwhile
@@ -258,6 +264,7 @@ class RedisAudit:
             *_early_ends(session, now_ms, expires, floor, answers[5], answers[6]),
             *_last_turn(session, last, answers[4]),
             *_lost_turns(session, answers[7], answers[8]),
+            *_of_another_kind(session, answers[4:9]),
         ]
         ahead = max(known["updated"] or 0, known["created"] or 0) / 1000 - now_ms / 1000
         if ahead > CLOCK_SLACK_S:
@@ -265,8 +272,16 @@ class RedisAudit:
                 _finding("clock", session, f"changed {ahead:,.0f} s in the future, by the engine's clock")
             )
         counted = (length, max(0, last - floor - hidden))
+        about = _about(session, answers[9], known["annotated"] or 0, floor) if begins and length else ()
         return SessionPiece(
-            last, floor, records, ended, runs=runs if length else None, counted=counted, claims=tuple(claims)
+            last,
+            floor,
+            records,
+            ended,
+            runs=runs if length else None,
+            counted=counted,
+            claims=tuple(claims),
+            about=about,
         )
 
     async def ask(self, *commands: bytes) -> list[Reply]:
@@ -343,8 +358,22 @@ def _lost_turns(session: str, turns: Reply, fingerprints: Reply) -> list[AuditFi
     """Every turn has a fingerprint, except those of older releases; a fingerprint without a turn has lost it."""
     if not isinstance(turns, int) or not isinstance(fingerprints, int) or fingerprints <= turns:
         return []
-    told = f"{fingerprints - turns:,} turn ids are gone: evicted or deleted; a retry of such a turn is stored twice"
-    return [_finding("counters", session, told)]
+    return [lost_turns(session, fingerprints - turns)]
+
+
+def _of_another_kind(session: str, answers: list[Reply]) -> list[AuditFinding]:
+    if not any(isinstance(answer, ReplyError) for answer in answers):
+        return []
+    return [_finding("unreadable", session, "a key of the session holds another kind of value")]
+
+
+def _about(session: str, metadata: Reply, annotated: int, floor: int) -> tuple[AuditFinding, ...]:
+    """The counter says whether the session was annotated."""
+    if metadata is None and annotated > floor:
+        return (
+            _finding("counters", session, "its metadata is gone: deleted by hand, or lost by the engine"),
+        )
+    return metadata_findings(session, metadata)
 
 
 def _last_turn(session: str, last: int, newest: Reply) -> list[AuditFinding]:

@@ -99,6 +99,8 @@ class ClusterAudit:
 
     async def facts(self) -> EngineFacts:
         """Of all primaries together."""
+        if self.identity is None:  # a store may have been made since
+            self.identity = _identity(await self._markers())
         each = [await (await self._server(node)).process_facts() for node in self._topology.primaries]
         return EngineFacts(
             self.identity,

@@ -16,7 +16,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from recollect.audit.finding import AuditFinding
+from recollect.changing import metadata_of
+from recollect.checksum import has_changed, is_checked
+from recollect.errors import Unreadable
 from recollect.message import Damaged, decode
+from recollect.printable import counted
 from recollect.tombstone import run_first
 
 FINDINGS_MAX = 100
@@ -43,6 +47,8 @@ class SessionPiece:
     """How many records there are, and how many there should be by the session's counters."""
     claims: tuple[AuditFinding, ...] = ()
     """Findings from the engine's own counters; only the last piece's count."""
+    about: tuple[AuditFinding, ...] = ()
+    """Findings about the session's metadata, which is read with the first piece."""
 
 
 class ErasedMeanwhile(Exception):
@@ -59,6 +65,7 @@ class SessionReading:
     runs: int = 0
     size: int = 0
     unmarked: bool = False
+    unchecked: int = 0
     pieces: int = 0
 
     def take(self, piece: SessionPiece) -> None:
@@ -66,6 +73,7 @@ class SessionReading:
         if piece.last < self.cursor:
             raise ErasedMeanwhile
         self.pieces += 1
+        self.findings += piece.about
         expected = max(self.cursor, piece.floor) + 1
         for place, (sequence, record) in enumerate(piece.records):
             expected = self._record(piece, sequence, record, expected, begins=place == 0)
@@ -108,6 +116,8 @@ class SessionReading:
         if isinstance(message, Damaged):
             name = "checksum" if message.reason.startswith("its checksum") else "unreadable"
             self._found(name, f"message {sequence}: {message.reason[:200]}", sequence)
+        elif not is_checked(record):  # type: ignore[arg-type]  # what could be decoded is bytes
+            self.unchecked += 1
 
     def _run(self, piece: SessionPiece, run: int, sequence: int, *, misplaced: bool) -> None:
         self.runs += 1
@@ -122,6 +132,9 @@ class SessionReading:
 
     def _counters(self, piece: SessionPiece) -> None:
         self.findings += piece.claims
+        if self.unchecked:
+            told = f"{counted(self.unchecked, 'message')} without a checksum: whether they have changed cannot be told"
+            self._found("unchecked", told)
         if self.unmarked and not piece.marked:
             self._found("counters", "the session says that nothing was ever retracted, and something was")
         if piece.counted is not None and piece.counted[0] != piece.counted[1] and not self.gaps:
@@ -148,6 +161,28 @@ class SessionReading:
                     name=name, session=self.session, sentence=sentence, first=sequence, last=sequence
                 )
             )
+
+
+def metadata_findings(session: str, held: object) -> tuple[AuditFinding, ...]:
+    """What is wrong with a session's metadata; None is none."""
+    if held is None:
+        return ()
+    name = "unreadable"
+    try:
+        if isinstance(held, bytes):
+            name = "checksum" if has_changed(held) else name
+            metadata_of(session, held)
+            return ()
+        told = f"its metadata is of type {type(held).__name__}, and the bytes of a record belong there"
+    except Unreadable:
+        told = "its metadata is not what was written"
+    return (AuditFinding(name=name, session=session, sentence=told),)
+
+
+def lost_turns(session: str, count: int) -> AuditFinding:
+    which = "1 turn id is" if count == 1 else f"{count:,} turn ids are"
+    told = f"{which} gone: evicted or deleted; a retry of such a turn is stored twice"
+    return AuditFinding(name="counters", session=session, sentence=told)
 
 
 def half_turn(gap: AuditFinding, turns: list[tuple[int, int]]) -> AuditFinding:

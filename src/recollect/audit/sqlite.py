@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from recollect.audit.finding import AuditFinding
-from recollect.audit.session_reading import SessionPiece
+from recollect.audit.session_reading import SessionPiece, lost_turns, metadata_findings
 from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
 from recollect.errors import CannotOpen, EngineUnavailable, Refused, Unreadable
 from recollect.raw_reading import first_bytes
@@ -44,7 +44,15 @@ _WRITTEN = f"""(
     WHERE place BETWEEN (s.id << 32) + s.floor + 1 AND (s.id << 32) + {SEQUENCE_MAX} ORDER BY place DESC LIMIT 1)"""
 _ROWS = "SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place LIMIT ?"
 _TORN = "SELECT first, last FROM recollect_turns WHERE session = ? AND first <= ? AND last > ? LIMIT 1"
-_NEWEST_TURN = "SELECT first, last FROM recollect_turns WHERE session = ? ORDER BY number DESC LIMIT 1"
+_LATEST_TURN = """
+SELECT first, last FROM recollect_turns WHERE session = ? AND typeof(last) = 'integer' ORDER BY last DESC LIMIT 1"""
+_TURNS = "SELECT count(*), min(number), max(number) FROM recollect_turns WHERE session = ?"
+# Of turns that were pruned, a release without fingerprints leaves some behind.
+_WITHOUT_TURN = """
+SELECT count(*) FROM recollect_fingerprints WHERE session = :session
+AND first NOT IN (SELECT first FROM recollect_turns WHERE session = :session)
+AND (:kept_all OR first > (SELECT first FROM recollect_turns WHERE session = :session ORDER BY number LIMIT 1))"""
+_METADATA = "SELECT metadata FROM recollect_about WHERE session = ?"
 _OVER = "SELECT first, last FROM recollect_turns WHERE session = ? AND first <= ? AND last >= ? LIMIT 100"
 _NEXT_SESSION_OF_MESSAGES = """
 SELECT place >> 32, EXISTS (SELECT 1 FROM recollect_sessions WHERE id = place >> 32)
@@ -221,7 +229,7 @@ class SqliteAudit:
         floor, last = found.floor, found.last
         base = ref.number << 32
         rows = reader.execute(_ROWS, (base + max(floor, after) + 1, base + last, PIECE)).fetchall()
-        turn = reader.execute(_NEWEST_TURN, (ref.number,)).fetchone()
+        turn = reader.execute(_LATEST_TURN, (ref.number,)).fetchone()
         if turn is not None and type(turn[1]) is int and turn[1] > last:
             claims.append(
                 AuditFinding(
@@ -232,10 +240,29 @@ class SqliteAudit:
                     last=turn[1],
                 )
             )
+        ended = len(rows) < PIECE
+        if ended:
+            claims += self._lost_turns(reader, session, ref.number)
         records = [(place & SEQUENCE_MAX, record) for place, record in rows]
+        about = () if after else metadata_findings(session, self._metadata(reader, ref.number))
         return SessionPiece(
-            last, floor, records, len(rows) < PIECE, marked=bool(found.marked), claims=tuple(claims)
+            last, floor, records, ended, marked=bool(found.marked), claims=tuple(claims), about=about
         )
+
+    def _metadata(self, reader: sqlite3.Connection, number: int) -> object:
+        if "recollect_about" not in self._tables:
+            return None
+        row = reader.execute(_METADATA, (number,)).fetchone()
+        return None if row is None else row[0]
+
+    def _lost_turns(self, reader: sqlite3.Connection, session: str, number: int) -> list[AuditFinding]:
+        """Turns are numbered, and each has a fingerprint, except those of older releases."""
+        count, oldest, newest = reader.execute(_TURNS, (number,)).fetchone()
+        lost = newest - oldest + 1 - count if type(oldest) is type(newest) is int else 0
+        if "recollect_fingerprints" in self._tables:
+            asked = {"session": number, "kept_all": not count or oldest == 1}
+            lost = max(lost, reader.execute(_WITHOUT_TURN, asked).fetchone()[0])
+        return [lost_turns(session, lost)] if lost else []
 
     def _by_hand(
         self, reader: sqlite3.Connection, session: str, found: Session, times: tuple[object, ...], now: float
