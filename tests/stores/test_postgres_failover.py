@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -280,6 +280,34 @@ async def test_a_host_of_read_url_that_hangs_hides_no_standby(pair: Pair) -> Non
                 " AND pid <> pg_backend_pid()"
             )
             assert serving == "1"
+
+
+@pytest.mark.parametrize("connect", [hosts.connect, hosts.connect_standby])
+async def test_a_caller_that_gives_up_while_other_hosts_are_let_go_leaves_no_connection(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch, connect: Callable[[str, float], Awaitable[Connection]]
+) -> None:
+    taken = pair.primary if connect is hosts.connect else pair.standby.engine
+    let_go, ask = asyncio.Event(), hosts._ask
+
+    async def asked(url: str, host: dict[str, Any], deadline: float) -> hosts.Connected:
+        if host["port"] == taken.port:
+            return await ask(url, host, deadline)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            let_go.set()
+            await asyncio.Event().wait()  # until it is cancelled once more
+        raise AssertionError("unreachable")
+
+    monkeypatch.setattr(hosts, "_ask", asked)
+    connecting = asyncio.ensure_future(connect(pair.both, time.monotonic() + 60))
+    await asyncio.wait_for(let_go.wait(), 30)
+    connecting.cancel()
+    await asyncio.wait([connecting], timeout=30)
+    others = "SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
+    async with asyncio.timeout(10):
+        while taken.ask(others)[0][0] != "0":
+            await asyncio.sleep(0.02)
 
 
 async def test_when_no_host_answers_the_error_is_theirs() -> None:

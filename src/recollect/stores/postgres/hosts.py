@@ -123,19 +123,26 @@ async def connect_standby(url: str, deadline: float) -> Connection:
     if not hosts:
         return (await _ask(url, {}, deadline)).connection
     asking = {asyncio.create_task(_ask(url, host, deadline)) for host in hosts}
+    standby: Connected | None = None
     try:
-        while asking:
-            done, asking = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
-            answered = [task.result() for task in done if not isinstance(task.exception(), RecollectError)]
-            standbys = [found.connection for found in answered if found.timeline is None]
-            for found in answered:
-                if found.connection not in standbys[:1]:
-                    found.connection.terminate()
-            if standbys:
-                return standbys[0]
-    finally:
+        while asking and standby is None:
+            done, _ = await asyncio.wait(asking, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                asking.remove(task)
+                if isinstance(task.exception(), RecollectError):
+                    continue
+                if standby is None and task.result().timeline is None:
+                    standby = task.result()
+                else:
+                    task.result().connection.terminate()
         await _let_go(asking)
-    raise EngineUnavailable("PostgreSQL: no host of read_url answers as a standby")
+    except BaseException:
+        _terminate(standby)
+        await _let_go(asking)
+        raise
+    if standby is None:
+        raise EngineUnavailable("PostgreSQL: no host of read_url answers as a standby")
+    return standby.connection
 
 
 @dataclass(frozen=True)
@@ -223,10 +230,11 @@ async def _ask_all(url: str, hosts: list[dict[str, Any]], deadline: float) -> Co
     limit_s = remaining_s(deadline)
     try:
         while asking:
-            done, asking = await asyncio.wait(asking, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(asking, timeout=limit_s, return_when=asyncio.FIRST_COMPLETED)
             if not done:
                 break
             for task in done:
+                asking.remove(task)
                 if isinstance(error := task.exception(), RecollectError):
                     errors.append(error)
                     continue
@@ -241,11 +249,11 @@ async def _ask_all(url: str, hosts: list[dict[str, Any]], deadline: float) -> Co
                     found.connection.terminate()
             if newest is not None:
                 limit_s = min(GRACE_S, remaining_s(deadline))
+        await _let_go(asking)
     except BaseException:
         _terminate(newest)
-        raise
-    finally:
         await _let_go(asking)
+        raise
     if newest is None and not standbys:
         raise errors[0] if errors else EngineUnavailable("PostgreSQL: no answer in time")
     return newest
@@ -257,12 +265,16 @@ def _terminate(connected: Connected | None) -> None:
 
 
 async def _let_go(asking: set[asyncio.Task[Connected]]) -> None:
-    """Cancels hosts that have not answered, and closes connections that nobody took."""
+    """Cancels hosts that have not answered, and ends connections that nobody took. A caller may give up even here."""
     for task in asking:
         task.cancel()
-    for found in await asyncio.gather(*asking, return_exceptions=True):
-        if isinstance(found, Connected):
-            found.connection.terminate()
+        task.add_done_callback(_end_unused)
+    await asyncio.gather(*asking, return_exceptions=True)
+
+
+def _end_unused(task: asyncio.Task[Connected]) -> None:
+    if not task.cancelled() and task.exception() is None:
+        task.result().connection.terminate()
 
 
 async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
