@@ -180,7 +180,7 @@ def test_connections_with_tls_share_their_certificates(
     one = parse_address(f"rediss+cluster://a:1,b:2?ssl_ca_certs={file}")
 
     def context(node: tuple[str, int]) -> ssl.SSLContext:
-        connection = one.at(node).connection(1.0)
+        connection = one.at(node).connection()
         assert isinstance(connection, SSLConnection)
         return connection.ssl_context.get()
 
@@ -308,6 +308,28 @@ async def test_an_idle_store_finds_its_connection_closed_before_it_sends() -> No
             engine.restart()
             await store.append("s", say("after"))
             assert await texts(store, "s") == ["before", "after"]
+
+
+CONNECTING_STEPS = 40
+"""More turns of the event loop than a connection takes until it waits for its first answer."""
+
+
+async def test_a_caller_may_give_up_at_any_moment_of_connecting() -> None:
+    with started("redis@7", "none") as engine:
+        assert isinstance(engine, Pausable)
+        async with open_store(address(engine), timeout_s=60) as store:
+            engine.pause()  # it takes connections, and answers nothing
+            for steps in range(CONNECTING_STEPS):
+                reading = asyncio.create_task(store.history("s"))
+                for _ in range(steps):
+                    await asyncio.sleep(0)
+                reading.cancel()
+                await asyncio.wait([reading], timeout=10)
+                assert reading.done(), (
+                    f"after {steps} turns of the event loop it goes on although it was cancelled"
+                )
+            engine.resume()
+            assert await texts(store, "s") == []
 
 
 async def test_a_pool_in_use_is_named_and_nothing_was_sent() -> None:

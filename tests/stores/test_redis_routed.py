@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from recollect import NotWritten, StoreClosed
+from recollect import EngineUnavailable, NotWritten, StoreClosed
 from recollect.store import Options
 from recollect.stores.redis import markers, routed
 from recollect.stores.redis import shard as shard_module
@@ -62,12 +62,12 @@ async def test_a_connection_made_as_its_caller_is_cancelled_is_closed() -> None:
 async def test_a_scout_that_returns_to_a_closed_store_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     wire, connecting = FakeWire(), asyncio.Event()
 
-    async def connect(_: object) -> FakeWire:
+    async def connect(*_: object) -> FakeWire:
         await connecting.wait()
         return wire
 
     monkeypatch.setattr(routed, "connect", connect)
-    scouts, node = Scouts(), ADDRESS.nodes[0]
+    scouts, node = Scouts(1.0), ADDRESS.nodes[0]
     asking = asyncio.create_task(scouts.ask(node, ADDRESS.at(node), b""))
     await asyncio.sleep(0)
     await scouts.close()
@@ -79,12 +79,12 @@ async def test_a_scout_that_returns_to_a_closed_store_is_closed(monkeypatch: pyt
 async def test_scouts_are_closed_while_one_is_on_its_way(monkeypatch: pytest.MonkeyPatch) -> None:
     wires: list[FakeWire] = []
 
-    async def connect(_: object) -> FakeWire:
+    async def connect(*_: object) -> FakeWire:
         wires.append(FakeWire())
         return wires[-1]
 
     monkeypatch.setattr(routed, "connect", connect)
-    scouts = Scouts()
+    scouts = Scouts(1.0)
     for node in ADDRESS.nodes[:2]:
         await scouts.ask(node, ADDRESS.at(node), b"")
     closing = asyncio.create_task(scouts.close())
@@ -136,6 +136,19 @@ async def test_closing_answers_the_calls_that_look_for_a_server() -> None:
         servers._shard(ADDRESS.nodes[0])
 
 
+async def test_nobody_waits_for_an_answer_beyond_the_time_limit() -> None:
+    servers = NobodyServes(ADDRESS, Options(timeout_s=0.1))
+    async with asyncio.timeout(20):
+        results = await asyncio.gather(
+            servers.submit(QueuedWrite(APPEND, (b"",), b"", 0), 0),
+            servers.ask(0, b"", 1),
+            return_exceptions=True,
+        )
+        await servers.close()
+    assert isinstance(results[0], NotWritten), results
+    assert isinstance(results[1], EngineUnavailable), results
+
+
 class SlowWire(FakeWire):
     """A primary without an AOF that has all markers, and answers when it is told to."""
 
@@ -158,7 +171,7 @@ async def test_connections_made_while_slots_change_hands(monkeypatch: pytest.Mon
     wires = [SlowWire(), SlowWire()]
     made = iter(wires)
 
-    async def connect(_: object) -> SlowWire:
+    async def connect(*_: object) -> SlowWire:
         return next(made)
 
     monkeypatch.setattr(shard_module, "connect", connect)

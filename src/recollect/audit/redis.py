@@ -70,8 +70,7 @@ class RedisAudit:
     async def connected(cls, address: Address, timeout_s: float) -> Self:
         """A server, of which nothing is known yet."""
         try:
-            async with asyncio.timeout(timeout_s):
-                wire = await connect(address.connection(timeout_s))
+            wire = await connect(address.connection(), timeout_s)
         except AuthenticationError as error:
             raise CredentialsRefused(address.shown, str(error)) from None
         except (RedisError, OSError, WireLost, TimeoutError) as error:

@@ -44,10 +44,9 @@ async def answers_of(address: Address, timeout_s: float) -> RedisAnswers:
 
 async def asked(address: Address, request: bytes, count: int, timeout_s: float) -> list[Reply]:
     """Its replies; `EngineUnavailable` if it does not answer, or not this user."""
-    connection = address.connection(timeout_s)
     try:
         async with asyncio.timeout(timeout_s):
-            wire = await connect(connection)
+            wire = await connect(address.connection(), timeout_s)
             try:
                 return await wire.replies(request, count)
             finally:

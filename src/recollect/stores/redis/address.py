@@ -113,14 +113,16 @@ class Address:
     def has_tls(self) -> bool:
         return self.shown.startswith("rediss")
 
-    def connection(self, timeout_s: float) -> AbstractConnection:
+    def connection(self) -> AbstractConnection:
+        """For `wire.connect`, which sees to the time limit: redis-py would call `asyncio.wait_for`, which swallows
+        cancellations before Python 3.12."""
         arguments = dict(self.arguments)
         kind = arguments.pop("connection_class", Connection)
         made: AbstractConnection = kind(
             **arguments,
             protocol=2,
-            socket_timeout=timeout_s,
-            socket_connect_timeout=timeout_s,
+            socket_timeout=None,
+            socket_connect_timeout=None,
             retry=Retry(NoBackoff(), 0),
         )
         if self.certificates is not None and isinstance(made, SSLConnection):

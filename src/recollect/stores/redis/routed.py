@@ -50,18 +50,19 @@ NOT_DONE = ELSEWHERE | {"NOREPLICAS"}
 class Scouts:
     """One connection to each node, for asking who serves: never behind other requests."""
 
-    def __init__(self) -> None:
+    def __init__(self, timeout_s: float) -> None:
+        self._timeout_s = timeout_s
         self._wires: dict[Node, Wire] = {}
         self._closed = False
 
     async def ask(self, node: Node, address: Address, request: bytes) -> Reply:
         """The reply; raises whatever stands in the way."""
-        async with asyncio.timeout(SCOUT_TIMEOUT_S):
+        async with asyncio.timeout(self._timeout_s):
             wire = self._wires.pop(node, None)
             if wire is None or not wire.is_usable:
                 if wire is not None:
                     wire.abort()
-                wire = await connect(address.connection(SCOUT_TIMEOUT_S))
+                wire = await connect(address.connection(), self._timeout_s)
             [reply] = await wire.replies(request, 1)
         if self._closed or self._wires.setdefault(node, wire) is not wire:  # or two asked at once
             wire.abort()
@@ -82,7 +83,7 @@ class RoutedServers(ABC):
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address
         self._options = options
-        self._scouts = Scouts()
+        self._scouts = Scouts(min(SCOUT_TIMEOUT_S, options.timeout_s))
         self._shards: dict[Node, Shard] = {}
         self._learning: asyncio.Task[None] | None = None
         self._looking: asyncio.Task[None] | None = None
@@ -158,8 +159,8 @@ class RoutedServers(ABC):
                 return said
             if self._loop.time() >= deadline:
                 return _given_up(said)
-            node, asking = await self._after(said, slot, node, hops)
-            if self._closed:
+            node, asking = await self._after(said, slot, node, hops, deadline - self._loop.time())
+            if self._closed or self._loop.time() >= deadline:
                 return _given_up(said)
             hops += 1
             if node is None:
@@ -211,7 +212,7 @@ class RoutedServers(ABC):
             if self._closed or time.monotonic() >= end:
                 assert isinstance(said, Exception)
                 raise said
-            node, asking = await self._after(said, slot, node, hops)
+            node, asking = await self._after(said, slot, node, hops, end - time.monotonic())
             hops += 1
 
     async def ask_each(self, requests: Sequence[tuple[int, bytes]]) -> list[Reply]:
@@ -282,9 +283,10 @@ class RoutedServers(ABC):
             say_notice(self._address, shard.plan)
 
     async def _after(
-        self, said: ReplyError | Exception | None, slot: int, node: Node | None, hops: int
+        self, said: ReplyError | Exception | None, slot: int, node: Node | None, hops: int, left_s: float
     ) -> tuple[Node | None, bool]:
-        """Whom to ask next, and whether to tell it that the slot is only on its way there."""
+        """Whom to ask next, and whether to tell it that the slot is only on its way there; within `left_s`."""
+        end = self._loop.time() + left_s
         if isinstance(said, ReplyError) and said.code in ("MOVED", "ASK"):
             host, _, port = said.text.split()[2].rpartition(":")
             there = (host or (node or ("", 0))[0], int(port))
@@ -294,17 +296,15 @@ class RoutedServers(ABC):
             if hops >= HOPS_AT_ONCE:
                 await asyncio.sleep(RETRY_S)
             return there, said.code == "ASK"
-        await asyncio.sleep(min(RETRY_MAX_S, RETRY_S * 2**hops))
-        await self.learn()
+        await asyncio.sleep(max(0.0, min(RETRY_MAX_S, RETRY_S * 2**hops, left_s)))
+        await self.learn(max(0.0, end - self._loop.time()))
         return self._owner(slot), False
 
-    async def learn(self) -> None:
-        """Asks who serves; one question at a time, for all who need the answer."""
+    async def learn(self, left_s: float | None = None) -> None:
+        """Asks who serves, and waits so long for the answer; one question at a time, for all who need it."""
         self._learn_soon()
-        if self._learning is not None:
-            await asyncio.wait(
-                [self._learning]
-            )  # not `shield`: closing ends the question, not those who wait
+        if self._learning is not None:  # not `shield`: closing ends the question, not those who wait
+            await asyncio.wait([self._learning], timeout=left_s)
 
     def _learn_soon(self) -> None:
         if self._learning is None and not self._closed:

@@ -74,7 +74,7 @@ class SentinelServers(RoutedServers):
                     said = error
             if self._closed or time.monotonic() >= end:
                 raise said
-            node, _ = await self._after(said, 0, node, hops)
+            node, _ = await self._after(said, 0, node, hops, end - time.monotonic())
             hops += 1
 
     async def check_same(self, slot: int) -> None:

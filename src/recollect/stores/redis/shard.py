@@ -201,7 +201,7 @@ class Shard:
         """A wire to an engine that is still this store's, with settings that still give what was asked for."""
         timeout_s = self._options.timeout_s
         try:
-            wire = await connect(self.address.connection(timeout_s))
+            wire = await connect(self.address.connection(), timeout_s)
         except Exception as error:
             await asyncio.sleep(0)  # a refusal is immediate: let others run if the caller keeps retrying
             raise not_connected(error, self.address.shown) from error

@@ -256,10 +256,11 @@ class Wire(asyncio.BufferedProtocol):
             done(WireLost("the engine closed the connection" if error is None else str(error)))
 
 
-async def connect(connection: AbstractConnection) -> Wire:
-    """Connects, authenticates, chooses the database. Raises what redis-py raises."""
+async def connect(connection: AbstractConnection, timeout_s: float) -> Wire:
+    """Connects, authenticates, chooses the database. Raises what redis-py raises, or `TimeoutError`."""
     try:
-        await connection.connect()  # type: ignore[no-untyped-call]
+        async with asyncio.timeout(timeout_s):
+            await connection.connect()  # type: ignore[no-untyped-call]
         return Wire(connection)
     except BaseException:
         await connection.disconnect(nowait=True)
