@@ -228,6 +228,24 @@ async def test_an_emptied_shard_is_said_and_which(cluster: RedisClusterEngine) -
         assert (await again.append(mine, [Message("user", "new")])).first == 1
 
 
+async def test_a_shard_emptied_under_a_running_store_takes_nothing_more(cluster: RedisClusterEngine) -> None:
+    url, victim = address(cluster), cluster.primaries()[0]
+    mine, unused = in_slots_of(cluster, victim, 2)
+    [other] = in_slots_of(cluster, cluster.primaries()[1], 1)
+    async with open_store(url, timeout_s=DEADLINE_S) as store:
+        for session in (mine, other):
+            await store.append(session, [Message("user", "a")])
+        prefix = parse_address(url).prefix
+        for key in list(map(str, victim.ask("KEYS", f"{prefix}:*"))):  # type: ignore[arg-type]
+            victim.ask("DEL", key)
+        with pytest.raises(StoreReplaced, match="was emptied"):
+            assert [session async for session in store.sessions()] == [other]
+        for call in (store.append(unused, [Message("user", "b")]), store.history(unused)):
+            with pytest.raises(StoreReplaced, match="was emptied"):
+                await call
+        assert await texts(store, other) == ["a"]
+
+
 async def test_one_node_is_not_the_cluster_and_says_so(cluster: RedisClusterEngine) -> None:
     primary = cluster.primaries()[0]
     for node in (primary, *cluster.replicas_of(primary)):

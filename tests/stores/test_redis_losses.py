@@ -3,7 +3,7 @@
 import asyncio
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
 
@@ -370,6 +370,32 @@ async def test_flushed_under_a_running_store(engine: Engine) -> None:
             with pytest.raises(StoreReplaced):
                 await store.append("other", say("b"))
             assert not list(hands.scan_iter(f"{prefix}:*")), "nothing was written to what took its place"
+
+
+async def _listed(store: Store, updated_after: float | None = None) -> list[str]:
+    return [session async for session in store.sessions(updated_after=updated_after)]
+
+
+@pytest.mark.parametrize(
+    "look",
+    [
+        lambda store: store.find("s", "m1"),
+        _listed,
+        lambda store: _listed(store, updated_after=0),
+    ],
+    ids=["find", "sessions", "latest sessions"],
+)
+async def test_what_a_flushed_engine_has_no_longer_is_not_said_to_be_nowhere(
+    engine: Engine, look: Callable[[Store], Awaitable[object]]
+) -> None:
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix)) as store:
+        await store.append("s", [Message("user", "a", id="m1")])
+        with hands_on(engine) as hands:
+            for key in hands.scan_iter(f"{prefix}:*"):
+                hands.delete(key)
+        with pytest.raises(StoreReplaced):
+            await look(store)
 
 
 async def test_a_rolled_back_engine_is_found_by_the_witness(tmp_path: Path) -> None:

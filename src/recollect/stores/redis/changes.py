@@ -273,6 +273,8 @@ class RedisChanges(ABC):
                         return found
                 case _:
                     raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
+        if place.known.last:
+            await self._read(session, place, 0, None)  # notices that the engine was wiped
         return None
 
     async def sessions(
@@ -290,6 +292,7 @@ class RedisChanges(ABC):
                         yield session
                 elif keys:
                     listing.changed(keys, await self._updated(keys))
+            await self._servers.check_all()  # nothing in the names shows that others are gone
             if moment is not None:
                 async for keys in listing.latest_first(moment):
                     for session in listed(keys):

@@ -197,6 +197,9 @@ class ClusterServers(RoutedServers):
             guard.check_readable(replies)
             guard.check_replaced(replies)
 
+    async def check_all(self) -> None:
+        self.check_markers(list(range(markers.MARKERS)), await self._markers())
+
     def _guard(self, node: Node) -> Guard:
         return _MarkerGuard(self, node)
 
@@ -212,6 +215,10 @@ class ClusterServers(RoutedServers):
             if not isinstance(reply, ReplyError) and markers.identity_in(reply) != self._identity
         ]
         if lost:
+            owners = {self._owner(markers.slots()[index]) for index in lost}
+            for node, shard in self._shards.items():
+                if node in owners:
+                    shard.look_again()  # it refuses the sessions that were not used yet, too
             raise StoreReplaced(self._lost(lost))
 
     @property

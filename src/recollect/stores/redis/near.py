@@ -165,6 +165,9 @@ class NearServer:
     async def check_same(self, slot: int) -> None:
         raise NotHere
 
+    async def check_all(self) -> None:
+        raise NotHere
+
     async def check_rights(self) -> None:
         raise NotHere
 

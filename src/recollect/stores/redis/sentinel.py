@@ -80,6 +80,9 @@ class SentinelServers(RoutedServers):
     async def check_same(self, slot: int) -> None:
         await self._identity.check_same(self._shard(self._known()))
 
+    async def check_all(self) -> None:
+        await self.check_same(0)
+
     async def primary(self) -> Node:
         """Whom the sentinels name now."""
         await self.learn()

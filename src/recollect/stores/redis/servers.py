@@ -49,6 +49,9 @@ class Servers(Protocol):
     async def check_same(self, slot: int) -> None:
         """Raises `StoreReplaced` if the server of this slot is not the one it was."""
 
+    async def check_all(self) -> None:
+        """The same for every server."""
+
     async def check_rights(self) -> None: ...
 
     async def close(self) -> None: ...
@@ -180,6 +183,9 @@ class OneServer:
         return scan_server(self.shard, kind, start)
 
     async def check_same(self, slot: int) -> None:
+        await self._identity.check_same(self.shard)
+
+    async def check_all(self) -> None:
         await self._identity.check_same(self.shard)
 
     async def check_rights(self) -> None:
