@@ -349,6 +349,20 @@ async def test_the_first_append_after_a_restart_just_works(place: Place) -> None
         engine.close()
 
 
+async def test_nothing_is_kept_of_idle_connections_that_the_engine_has_ended(place: Place) -> None:
+    async with open_store(place.url) as store:
+        for _ in range(3):
+            await store.append("s", said())
+            await place.direct.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+                "WHERE pid <> pg_backend_pid() AND backend_type = 'client backend'"
+            )
+            await asyncio.sleep(0.05)  # longer than a connection is trusted without a look
+            await store.history("s")
+        assert isinstance(store, module.PostgresStore)
+        assert len(store._pool._timelines) == 1
+
+
 async def test_a_store_whose_tables_are_gone_says_so(place: Place) -> None:
     async with open_store(place.url) as store:
         await store.append("s", said())

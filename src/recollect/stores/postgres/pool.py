@@ -136,6 +136,7 @@ class PostgresPool:
                     await asyncio.sleep(0)
             if not connection.is_closed():
                 return connection
+            self._end(connection)
         return None
 
     async def _connect(self, deadline: float) -> Connection:
