@@ -52,6 +52,7 @@ class Waiting:
 
     error: str = ""
     in_engine: bool = False
+    sent: int = 100
     dialogue: Dialogue = field(default_factory=PgDialogue)
     request: SentRequest | None = None
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -20,6 +21,12 @@ class Slotted:
         self.value = 0
 
 
+@dataclass(frozen=True)
+class Settings:
+    name: str = "one"
+    limit: int = 3
+
+
 class Store:
     def __init__(self) -> None:
         self.cache: dict[str, list[int]] = {"s": [1]}
@@ -28,6 +35,7 @@ class Store:
         self.inner = Slotted()
         self.lock = asyncio.Lock()
         self.count = 0
+        self.settings = Settings()
         self.itself = self
 
 
@@ -42,6 +50,8 @@ CHANGES: dict[str, Callable[[Store], Any]] = {
     "a set": lambda store: store.seen.add(2),
     "a slot of another object": lambda store: setattr(store.inner, "value", 1),
     "a lock": _lock,
+    "a frozen object": lambda store: object.__setattr__(store.settings, "limit", 4),
+    "what a frozen object keeps": lambda store: vars(store.settings).update(cached=1),
 }
 
 

@@ -7,12 +7,11 @@ looking at a request that has not been sent yet.
 
 from __future__ import annotations
 
-import copy
 import re
 import struct
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 from recollect.verify.explore.interleavings.footprints import (
     NOTHING,
@@ -68,8 +67,10 @@ class Dialogue:
     error = ""
     """What the engine refused in its last reply, by its own code."""
 
-    def copy(self) -> Dialogue:
-        return copy.copy(self)
+    def copy(self) -> Self:
+        twin = object.__new__(type(self))  # `copy.copy` takes five times as long
+        twin.__dict__.update(self.__dict__)
+        return twin
 
     @property
     def is_at_rest(self) -> bool:
@@ -264,8 +265,8 @@ class PgDialogue(Dialogue):
         self._statements: dict[bytes, str] = {}
         self._portals: dict[bytes, str] = {}
 
-    def copy(self) -> Dialogue:
-        twin = copy.copy(self)
+    def copy(self) -> Self:
+        twin = super().copy()
         twin._statements, twin._portals = dict(self._statements), dict(self._portals)
         return twin
 

@@ -25,8 +25,11 @@ from recollect.verify.wire import pgwire, resp
 PATIENCE_S = 5.0
 USUALLY_S = 0.0005
 """Most requests are answered sooner; then nobody has to be asked who waits."""
-READS_S = 0.01
-"""The same for requests that write nothing, which hardly ever wait for anybody."""
+SELDOM_S = 0.01
+"""The same for requests that hardly ever wait for anybody, because they write nothing; and for those of a connection
+that was just made, for which the engine has everything still to look up."""
+COLD_MAX = 30
+"""So many requests, a dozen of them to open it."""
 AGAIN_S = 0.001
 DEADLOCK = "40P01"
 """What PostgreSQL says to whom it refuses in order to end a circle."""
@@ -37,6 +40,8 @@ class InEngine(Protocol):
 
     in_engine: bool
     dialogue: Dialogue
+    sent: int
+    """How many requests it has sent so far."""
 
     @property
     def request(self) -> SentRequest | None: ...
@@ -124,7 +129,7 @@ def settle(
     """Waits until the engine has nothing more to do; those it has answered. Those who waited before the newest still
     do if that was answered and releases nobody."""
     left, answered = list(asked), []
-    end, wait_s = real_clock() + patience_s, READS_S if all(map(_only_reads, asked)) else USUALLY_S
+    end, wait_s = real_clock() + patience_s, SELDOM_S if all(map(_seldom_waits, asked)) else USUALLY_S
     while left:
         heard = _ready(left, wait_s)
         came = [one for one in heard if one.hear()]
@@ -142,7 +147,9 @@ def settle(
     return answered
 
 
-def _only_reads(asked: InEngine) -> bool:
+def _seldom_waits(asked: InEngine) -> bool:
+    if asked.sent <= COLD_MAX:
+        return True
     return asked.request is not None and not any(write for _, write in asked.request.footprint)
 
 

@@ -20,6 +20,8 @@ import msgspec
 from recollect import private
 from recollect.verify import engines
 from recollect.verify.engines import Engine
+from recollect.verify.engines import postgres_cluster as cluster
+from recollect.verify.engines.password import scram_verifier
 from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.engines.redis import RedisEngine
 from recollect.verify.explore.interleavings.cpu_time import cpu_of_family
@@ -58,7 +60,7 @@ from recollect.verify.target.login import logged_in
 from recollect.verify.target.registry import imports_of
 from recollect.verify.target.workers import TargetBroken, Worker, Workers
 from recollect.verify.wire import resp
-from recollect.verify.wire.pgwire import Connection
+from recollect.verify.wire.pgwire import Connection, literal
 
 POLICIES = {"redis": "none", "postgres": "fsync-off", "sqlite": "wal-normal"}
 """Nothing breaks here, so nothing has to reach the disk."""
@@ -136,6 +138,9 @@ class Explorer:
             watch.ask("ALTER SYSTEM SET deadlock_timeout = '1ms'")
             watch.ask("ALTER SYSTEM SET autovacuum = off")
             watch.ask("SELECT pg_reload_conf()")
+            # A cancelled caller costs a connection, of which logging in would be a good part.
+            verifier = literal(scram_verifier(self._engine.password, iterations=1))
+            watch.ask(f"ALTER ROLE {cluster.SUPERUSER} PASSWORD {verifier}")
 
     def _idleness(self) -> Callable[[], bool]:
         """Says whether the engine has nothing to do: what was asked is answered, or waits for a lock."""

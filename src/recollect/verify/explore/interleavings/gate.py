@@ -34,6 +34,7 @@ class GatedLink:
     answer: bytearray = field(default_factory=bytearray)
     request: SentRequest | None = None
     in_engine: bool = False
+    sent: int = 0
     is_held_back: bool = False
     """It found what it needs locked, and is not let through again before somebody else may have given a lock back."""
     _eof: bool = False
@@ -74,7 +75,7 @@ class GatedLink:
         self.request = self.dialogue.request(self.asked)
         with contextlib.suppress(OSError):  # the engine has ended the connection, which `hear` will see
             self.engine.sendall(self.asked)
-        self.in_engine = True
+        self.in_engine, self.sent = True, self.sent + 1
         return self.request
 
     def hear(self) -> bool:

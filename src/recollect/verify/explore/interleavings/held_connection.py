@@ -64,6 +64,7 @@ class HeldConnection(asyncio.Transport):
             self._extra["peername"] = sock.getpeername()  # type: ignore[attr-defined]
         sock.setblocking(True)
         self.socket, self.dialogue, self.number = sock, dialogue, number
+        self.sent = 0
         self.out: list[Segment] = []
         self.asked: Segment | None = None
         self.answers: list[Segment] = []
@@ -170,7 +171,7 @@ class HeldConnection(asyncio.Transport):
         asked = self.asked = self.out.pop(0)
         assert self._peeked is not None
         self.dialogue, self._peeked, asked.request = self._peeked[1], None, request
-        self.in_engine = True
+        self.in_engine, self.sent = True, self.sent + 1
         try:
             self.socket.sendall(asked.data)
         except OSError:
@@ -181,9 +182,11 @@ class HeldConnection(asyncio.Transport):
     def hear(self) -> bool:
         """Takes what the engine has said so far, without waiting; whether the reply is whole."""
         quiet_ms = 0 if self.dialogue.framed or not self._inbox else QUIET_AFTER_MS
-        while self._poll.poll(quiet_ms):
+        while not quiet_ms or self._poll.poll(quiet_ms):
             try:
-                data = self.socket.recv(_CHUNK)
+                data = self.socket.recv(_CHUNK, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                break
             except OSError:
                 data = b""
             self._inbox += data

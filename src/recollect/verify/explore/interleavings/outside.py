@@ -10,7 +10,6 @@ import asyncio
 import concurrent.futures
 import contextlib
 import contextvars
-import itertools
 import socket
 import threading
 import time
@@ -18,6 +17,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from operator import attrgetter
 from typing import Any, Protocol
 
 from recollect.verify.explore.interleavings.dialogues import carried, dialogue
@@ -55,7 +55,7 @@ BEGINNING_S = 1000.0
 _REAL = (time.monotonic, time.perf_counter)
 
 
-@dataclass
+@dataclass(slots=True)
 class StepOption:
     """Something that could happen now."""
 
@@ -71,6 +71,11 @@ class StepOption:
 class StepOptions(list[StepOption]):
     """What could happen now; each code and each key occurs once."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._names: set[str] = set()
+        """Codes and keys, which are never the same: a key has a colon."""
+
     def offer(
         self,
         actor: str,
@@ -82,13 +87,15 @@ class StepOptions(list[StepOption]):
         is_timer: bool = False,
         in_engine: bool = False,
     ) -> None:
-        key, codes = f"{actor}:{what}", {option.choice.code for option in self}
-        another = (f"{actor}{number}{mark}" for number in itertools.count(2))
-        code = f"{actor}{mark}"
-        while code in codes:
-            code = next(another)
-        while any(option.choice.key == key for option in self):
+        names, number = self._names, 1
+        key, code = f"{actor}:{what}", actor + mark
+        while code in names:
+            number += 1
+            code = f"{actor}{number}{mark}"
+        while key in names:
             key += "'"
+        names.add(code)
+        names.add(key)
         self.append(StepOption(Choice(actor, code, key), act, is_timer, setup, in_engine))
 
 
@@ -125,7 +132,7 @@ class Outside:
         self.unseen: str | None = None
         self.connections: list[HeldConnection] = []
         self._connections_made = 0
-        self._places: dict[tuple[str, int], int] = {}
+        self._places: dict[str, dict[int, int]] = {}
         self._timers_fired: Counter[str] = Counter()
         """How many timers of each client have gone off in this schedule."""
         self._sockets = SocketWatch()
@@ -212,7 +219,7 @@ class Outside:
 
     def offer(self, options: StepOptions) -> None:
         # Not in the order of the connections: which of two equal ones a task gets depends on who had it before.
-        for one in sorted(self.connections, key=lambda each: each.oldest):
+        for one in self.waiting_connections:
             if one.out and not one.gone and not one.in_engine:
                 owner, request = one.out[0].owner, one.next_request
                 what = f"arrive:{self.place(owner, one)}"
@@ -238,10 +245,18 @@ class Outside:
             act = partial(self._wait_until, timer.when(), actor)
             options.offer(actor, f"timer:{self._timers_fired[actor]}", act, is_timer=True)
 
+    @property
+    def waiting_connections(self) -> list[HeldConnection]:
+        """Those with a request or a reply that waits to be chosen, the oldest first."""
+        waiting = [one for one in self.connections if one.out or one.answers]
+        if len(waiting) > 1:
+            waiting.sort(key=_oldest)
+        return waiting
+
     def place(self, actor: str, connection: HeldConnection) -> int:
         """The connection's number in the order in which the client used them: nobody can tell two equal ones apart."""
-        known = sum(who == actor for who, _ in self._places)
-        return self._places.setdefault((actor, connection.number), known)
+        places = self._places.setdefault(actor, {})
+        return places.setdefault(connection.number, len(places))
 
     # ---- making it happen
 
@@ -359,6 +374,9 @@ class Outside:
         while not self.from_threads and others_run(self.pool) and real_clock() < end:
             sleep(JOB_POLL_S)
         return bool(self.from_threads)
+
+
+_oldest = attrgetter("oldest")
 
 
 def _who_waits(handle: asyncio.Handle) -> str:

@@ -33,7 +33,7 @@ from recollect.verify.explore.interleavings.engine_waits import (
 from recollect.verify.explore.interleavings.footprints import ORDER, Footprint
 from recollect.verify.explore.interleavings.gate import Gate, GatedLink
 from recollect.verify.explore.interleavings.other_threads import is_asleep
-from recollect.verify.explore.interleavings.outside import StepOptions
+from recollect.verify.explore.interleavings.outside import StepOption, StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
 from recollect.verify.explore.interleavings.search import (
@@ -160,7 +160,7 @@ class ProcessWorld:
         self._dirty = self._history.disturbed
         return self._course.run(self._history)
 
-    def _step(self, options: StepOptions) -> None:
+    def _step(self, options: list[StepOption]) -> None:
         try:
             index = self._course.choose([option.choice for option in options])
             self._touched = set()
@@ -207,7 +207,7 @@ class ProcessWorld:
 
     # ---- what could happen next
 
-    def _enabled(self) -> StepOptions:
+    def _enabled(self) -> list[StepOption]:
         found = StepOptions()
         for client in self._clients:
             if client.work is not None:
@@ -220,7 +220,7 @@ class ProcessWorld:
                 found.offer(client.name, f"begin:{client.begun}", partial(self._begin, client))
         waiting = {client.name for client in self._clients if client.rounds >= ROUNDS_FREE}
         others = [option for option in found if option.choice.actor not in waiting]
-        return StepOptions(others or found)
+        return others or found
 
     def _somebody_goes_on(self) -> bool:
         """Nothing is left to choose: waits for the engine to end somebody's wait, or for a sleeping client to wake."""

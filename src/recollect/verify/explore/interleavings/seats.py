@@ -9,6 +9,8 @@ from recollect.verify.explore.interleavings.held_connection import Segment
 from recollect.verify.explore.interleavings.outside import StepOption
 from recollect.verify.explore.interleavings.program import NAMES, ProgramOp
 
+DEADLINE_S = 600.0
+"""In the store's time: what has not ended by then, with nothing but timers left, never does."""
 ROUNDS_MAX = 20
 """How often a client may ask the same and get the same answer while nobody else can move."""
 ROUNDS_FREE = 5
@@ -21,6 +23,7 @@ class Seat:
 
     number: int
     ops: tuple[ProgramOp, ...]
+    name: str = ""
     task: asyncio.Task[None] | None = None
     begun: int = 0
     begun_s: float = 0.0
@@ -30,9 +33,8 @@ class Seat:
     rounds: int = 0
     """How often it asked the same and got the same answer: it waits for somebody else."""
 
-    @property
-    def name(self) -> str:
-        return NAMES[self.number]
+    def __post_init__(self) -> None:
+        self.name = NAMES[self.number]
 
     @property
     def busy(self) -> bool:
@@ -49,6 +51,9 @@ class Seats(list[Seat]):
     def any_busy(self) -> bool:
         return any(seat.busy for seat in self)
 
+    def any_overdue(self, now: float) -> bool:
+        return any(seat.busy and now - seat.begun_s > DEADLINE_S for seat in self)
+
     def heard(self, asked: Segment) -> bool:
         """Counts how often a client asks the same and gets the same answer; whether that is all that happens."""
         if asked.owner not in NAMES[: len(self)]:
@@ -64,5 +69,7 @@ class Seats(list[Seat]):
     def without_rounds(self, found: list[StepOption]) -> list[StepOption]:
         """Whoever asks the same question again and gets the same answer is waiting for somebody else's step."""
         waiting = {seat.name for seat in self if seat.rounds >= ROUNDS_FREE}
+        if not waiting:
+            return found
         others = [option for option in found if option.choice.actor not in waiting]
         return others if any(not option.choice.is_cancellation for option in others) else found

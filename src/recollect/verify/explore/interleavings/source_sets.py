@@ -37,14 +37,14 @@ class _Crossing:
     touched: Footprint = WRITES_ALL
     before: int = 0
     """The steps that must come before the chosen one, as bits."""
+    keys: frozenset[str] = frozenset()
+
+    def __post_init__(self) -> None:
+        self.keys = frozenset([choice.key for choice in self.enabled])
 
     @property
     def choice(self) -> Choice:
         return self.enabled[self.chosen]
-
-    @property
-    def keys(self) -> frozenset[str]:
-        return frozenset(choice.key for choice in self.enabled)
 
     @property
     def following(self) -> int:

@@ -67,6 +67,7 @@ class StatementLink(GatedLink):
         self._looked = (0, False, None)
         self.request = self.dialogue.request(self.asked)
         self.in_engine, self.is_held_back, self._heard = True, False, b""
+        self.sent += 1
         self._say(word)
         return self.request
 

@@ -59,18 +59,29 @@ class _Quiet(selectors.DefaultSelector):
     def __init__(self, stepper: Stepper) -> None:
         super().__init__()
         self._stepper = stepper
+        self.has_work: Callable[[], bool] = lambda: True
+        """Whether the loop has something to run."""
 
     def select(self, timeout: float | None = None) -> list[Any]:
+        """One thing after the other happens, until there is something to run."""
         if timeout is not None and timeout <= 0:
             return []
-        if not (ready := self.outside(0)):
+        if ready := self.outside(0):
+            return ready
+        while True:
             self._stepper.quiescent()
-        return ready
+            if self.has_work() or self.has_strangers:
+                return []
+
+    @property
+    def has_strangers(self) -> bool:
+        """Whether there is anything but the loop's own wake-up socket, to which nobody writes: what comes from other
+        threads is kept for a step."""
+        return len(self.get_map()) > 1
 
     def outside(self, timeout_s: float) -> list[Any]:
         """Events that drivers wait for by themselves, if any have come."""
-        found: list[Any] = super().select(timeout_s) if len(self.get_map()) > 1 or timeout_s == 0 else []
-        return found
+        return super().select(timeout_s) if self.has_strangers else []
 
 
 class SteppedLoop(asyncio.SelectorEventLoop):
@@ -81,6 +92,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         self.timers_set = 0
         self._quiet = _Quiet(stepper)
         super().__init__(self._quiet)
+        self._quiet.has_work = self._has_work
         self.set_task_factory(self._make_task)
 
     def begin_schedule(self) -> None:
@@ -110,12 +122,17 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         soon = [t for t in timers if t.when() - self.time() <= within_s and not t.cancelled()]
         return sum(not task.done() for task in self._kept), len(soon)
 
+    def _has_work(self) -> bool:
+        scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
+        is_due = bool(scheduled) and scheduled[0].when() <= self._stepper.now
+        return is_due or bool(self._ready)  # type: ignore[attr-defined]
+
     def run_handle(self, handle: asyncio.Handle) -> None:
         self._ready.append(handle)  # type: ignore[attr-defined]
 
     def comes_from_outside(self, timeout_s: float) -> bool:
         """Waits for what drivers read by themselves; the loop takes it up next."""
-        return bool(self._quiet.outside(timeout_s)) if len(self._quiet.get_map()) > 1 else False
+        return bool(self._quiet.outside(timeout_s))
 
     # ---- what asyncio calls
 

@@ -14,11 +14,13 @@ import sys
 import threading
 from collections import deque
 from collections.abc import Callable
+from enum import Enum
 from typing import Any
 
 NODES_MAX = 5000
 _PLAIN = (str, int, float, bytes, bool, type(None), complex)
 _PLAIN_TYPES = frozenset(_PLAIN)
+_CONSTANT = (*_PLAIN, Enum)
 _SHAPES = frozenset((bool, type(None)))
 _SMALL = range(-1000, 1000)
 _DIGIT = re.compile(r"\d")
@@ -56,6 +58,8 @@ class StoreMemory:
         self._left = NODES_MAX
         self._seen: dict[int, int] = {}
         self._ways: dict[type, Way | None] = {}
+        self._settled: dict[int, tuple[Any, tuple[Any, ...], int]] = {}
+        """Frozen objects made of constants, as most settings are, by id: with their values, and their fingerprint."""
 
     @property
     def is_large(self) -> bool:
@@ -90,7 +94,10 @@ class StoreMemory:
         if issubclass(kind, _PLAIN):
             return None
         if issubclass(kind, list | tuple | deque):
-            return lambda thing: hash((name, tuple(map(of, thing))))
+            are_plain = self._at_once.issuperset
+            return lambda thing: hash(
+                (name, *thing) if are_plain(map(type, thing)) else (name, *map(of, thing))
+            )
         if issubclass(kind, dict):
             return self._dictionary
         if issubclass(kind, set | frozenset):
@@ -135,7 +142,23 @@ class StoreMemory:
                     parts += (slot, of(getattr(thing, slot)))
             return hash(tuple(parts))
 
-        return look
+        return self._seldom(look, slots) if _is_frozen(kind) else look
+
+    def _seldom(self, look: Way, slots: list[str]) -> Way:
+        """Looks only if the values are others than last time: a frozen object can be changed, if one insists."""
+        settled = self._settled
+
+        def look_again(thing: Any) -> int:
+            values = (*getattr(thing, "__dict__", {}).values(), *[getattr(thing, s, None) for s in slots])
+            _, known, found = settled.get(id(thing), (None, None, 0))
+            if known == values:
+                return found
+            found = look(thing)
+            if all(isinstance(value, _CONSTANT) for value in values):
+                settled[id(thing)] = thing, values, found
+            return found
+
+        return look_again
 
 
 def _shape(value: Any) -> int:
@@ -144,6 +167,12 @@ def _shape(value: Any) -> int:
     if isinstance(value, str) and not _DIGIT.search(value):
         return hash(value)
     return hash((type(value).__name__, bool(value)))
+
+
+def _is_frozen(kind: type) -> bool:
+    """Whether it is a dataclass, or a struct of msgspec's, that says so."""
+    said = getattr(kind, "__dataclass_params__", None) or getattr(kind, "__struct_config__", None)
+    return bool(getattr(said, "frozen", False))
 
 
 def _is_code(value: Any) -> bool:

@@ -49,8 +49,6 @@ from recollect.verify.target.interface_choice import Form
 from recollect.verify.target.target import Target
 from recollect.verify.target.worker import perform
 
-DEADLINE_S = 600.0
-"""In the store's time: what has not ended by then, with nothing but timers left, never does."""
 STEPS_MAX = 2000
 SCHEDULES_PER_STORE = 100
 """A store remembers sessions, so it is reopened after this many schedules, or sooner if it remembers much."""
@@ -67,6 +65,11 @@ async def _closing(target: Target) -> None:
     if tasks:
         await asyncio.wait(tasks, timeout=0.5)
     await asyncio.wait_for(target.close(), CLOSE_S)
+
+
+def _in_order(option: StepOption) -> str:
+    """By the client's name; what the store does by itself comes last."""
+    return option.choice.actor.replace("*", "~")
 
 
 def _failed(request: pipe.Request, error: Exception, endpoint: Endpoint) -> pipe.Failed:
@@ -174,8 +177,12 @@ class TaskWorld:
             if self._is_calm():
                 return True
         for _ in range(2):
-            if self._connections > connections and not self._ends_idle(self._connections - connections):
-                return False
+            if self._connections > connections:
+                if not self._ends_idle(self._connections - connections):
+                    return False
+                self._read(program)  # a store notices when it next takes one
+                if self._is_calm():
+                    return True
             with contextlib.suppress(Unfinished):
                 course = self._one(program, started(Alternating(1)), 0)
                 if course.went_like(usual) and self._connections == connections:
@@ -266,7 +273,8 @@ class TaskWorld:
         for _ in range(program.before):
             work = operation(self._history, BEFORE, ProgramOp("a"), lambda kind, label: None)
             await self._carry(work, None)
-        self._fingerprint = self._memory.fingerprint()
+        if self._course.reads_footprints:
+            self._fingerprint = self._memory.fingerprint()
         self._free = False
         try:
             await self._done
@@ -328,7 +336,7 @@ class TaskWorld:
             outside = self._outside
             if outside.job_ends() or outside.driver_answers() or outside.engine_answers():
                 options = self._enabled(self._loop)
-            elif self._is_overdue():
+            elif not self._free and self._seats.any_overdue(outside.now):
                 options = []
         at_once = next((option for option in options if option.setup or self._free), None)
         if at_once is not None:
@@ -401,7 +409,7 @@ class TaskWorld:
         if self._free or self._seats.any_busy:
             self._outside.offer_timer(loop, found)
         options = found if self._free else self._seats.without_rounds(found)
-        return sorted(options, key=lambda option: option.choice.actor.replace("*", "~"))
+        return sorted(options, key=_in_order) if len(options) > 1 else options
 
     def _offer_operations(self, found: StepOptions) -> None:
         for seat in self._seats:
@@ -409,11 +417,11 @@ class TaskWorld:
                 found.offer(seat.name, f"begin:{seat.begun}", partial(self._begin, seat))
 
     def _offer_cancellations(self, found: StepOptions) -> None:
-        for seat in self._seats:
-            if not seat.busy or not self._cancellations_left:
+        for seat in self._seats if self._cancellations_left else ():
+            if not seat.busy:
                 continue
             found.offer(seat.name, f"cancel:{seat.begun}", partial(self._cancel, seat), mark="!")
-            for one in sorted(self._outside.connections, key=lambda each: each.oldest):
+            for one in self._outside.waiting_connections:
                 if one.answers and one.answers[0].owner == seat.name:
                     what = f"cancel+:{self._outside.place(seat.name, one)}"
                     found.offer(seat.name, what, partial(self._cancel, seat, one), mark="~")
@@ -478,8 +486,8 @@ class TaskWorld:
 
     async def _carry(self, work: Generator[pipe.Request, pipe.Reply, None], seat: Seat | None) -> None:
         """Passes the operation's requests to the store until it is done."""
-        request = next(work)
         with contextlib.suppress(StopIteration):
+            request = next(work)
             while True:
                 request = work.send(await self._asked(request, seat))
 
@@ -495,10 +503,6 @@ class TaskWorld:
             return failed
 
     # ---- the end
-
-    def _is_overdue(self) -> bool:
-        now = self._outside.now
-        return not self._free and any(seat.busy and now - seat.begun_s > DEADLINE_S for seat in self._seats)
 
     def _nothing_left(self, loop: SteppedLoop) -> None:
         patience_s = OPENING_S if self._free else PATIENCE_S

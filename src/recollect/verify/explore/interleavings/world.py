@@ -147,10 +147,11 @@ class SessionNames:
 
     def is_past(self, key: object) -> bool:
         """Whether this names a session of an earlier schedule."""
+        if isinstance(key, str):  # most are, and they are many
+            return self._word in key and f"{self._word}-{self.schedule}-" not in key
         if isinstance(key, tuple):
             return any(map(self.is_past, key))
-        text = key.decode("utf-8", "replace") if isinstance(key, bytes) else key
-        return isinstance(text, str) and self._word in text and f"{self._word}-{self.schedule}-" not in text
+        return isinstance(key, bytes) and self.is_past(key.decode("utf-8", "replace"))
 
     def shorten(self, text: str) -> str:
         """The text with session ids as people read them, which are the same in every schedule."""
