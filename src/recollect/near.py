@@ -6,6 +6,9 @@ They never suspend, so they need no loop: `run_here` takes them to their end. On
 through the loop, which groups their writes.
 """
 
+import threading
+import time
+import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
@@ -33,6 +36,66 @@ class Lending(Protocol):
 
     async def near(self) -> NearCalls | None:
         """None where every call has to go through the loop."""
+
+
+POLL_S = 0.002
+"""How often whoever closes looks whether a call has ended."""
+
+
+class NearTurn:
+    """A caller's, while its call runs. Whoever has it sets `over`, an assignment, which no signal can interrupt."""
+
+    __slots__ = ("__weakref__", "over")
+
+    def __init__(self) -> None:
+        self.over = False
+
+
+def _nobody() -> NearTurn | None:
+    return None
+
+
+class NearTurns:
+    """One caller at a time; the others are told at once, and take the other way.
+
+    Whose turn it is, is a weak reference to something that the caller's frame holds: a caller who was interrupted
+    before it could say that it has ended is gone anyway.
+    """
+
+    def __init__(self) -> None:
+        self._gate = threading.Lock()
+        """Of what follows. Never held while a call runs."""
+        self._whose: Callable[[], NearTurn | None] = _nobody
+        self._closed = False
+
+    def begin(self) -> NearTurn | None:
+        """None if it is somebody else's turn, or nobody's any more."""
+        turn = NearTurn()
+        mine = weakref.ref(turn)
+        try:
+            with self._gate:
+                if self._closed or self._is_taken():
+                    return None
+                self._whose = mine
+            return turn
+        except BaseException:
+            turn.over = True
+            raise
+
+    def close(self, timeout_s: float) -> bool:
+        """Lets nobody begin any more; False if a call did not end in time."""
+        with self._gate:
+            self._closed = True
+        deadline = time.monotonic() + timeout_s
+        while self._is_taken():
+            if time.monotonic() > deadline:
+                return False
+            time.sleep(POLL_S)
+        return True
+
+    def _is_taken(self) -> bool:
+        turn = self._whose()
+        return turn is not None and not turn.over
 
 
 def run_here(work: Coroutine[Any, Any, Value]) -> Value:

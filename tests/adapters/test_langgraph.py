@@ -308,10 +308,11 @@ def test_who_finds_the_near_way_taken_goes_the_other(tmp_path: Any) -> None:
     config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
     with RecollectSaver(f"sqlite:///{tmp_path}/memory.db") as saver:
         near: Any = saver._shelf
-        with near._near_gate:  # another thread is at it
-            first = saver.put(config, empty_checkpoint(), {}, {})
-            saver.put_writes(first, [("said", "hello")], "task")
-            found = saver.get_tuple(config)
+        turn = near._turns.begin()  # another thread is at it
+        first = saver.put(config, empty_checkpoint(), {}, {})
+        saver.put_writes(first, [("said", "hello")], "task")
+        found = saver.get_tuple(config)
+        turn.over = True
         assert found is not None
         assert found.pending_writes == [("task", "said", "hello")]
         with closing(sqlite3.connect(tmp_path / "memory.db")) as other:

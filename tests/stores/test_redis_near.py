@@ -2,14 +2,11 @@
 
 import asyncio
 import contextlib
-import dis
 import select
-import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
 from queue import SimpleQueue
-from types import CodeType, FrameType
 from typing import Any
 
 import msgspec
@@ -30,6 +27,7 @@ from recollect.stores.redis.near import NearWire, RedisNear
 from recollect.sync import SyncStore, open_store
 from recollect.verify.engines import Engine, Pausable
 from recollect.witness import remembered_by
+from tests.interrupts import Interrupts
 from tests.stores.redis_places import address, hands_on, new_prefix, started
 from tests.stores.test_redis_rights import as_user
 
@@ -45,6 +43,16 @@ def store(engine: Engine) -> Iterator[SyncStore]:
     with open_store(address(engine)) as opened:
         opened.append("warm", say("the first call may have to take the long way"))
         yield opened
+
+
+FILES = (
+    "recollect/sync.py",
+    "recollect/waiting.py",
+    "recollect/near.py",
+    "recollect/near_socket.py",
+    "redis/near.py",
+)
+"""Between a caller and its answer."""
 
 
 def say(text: str) -> list[Message]:
@@ -152,7 +160,7 @@ def test_a_lost_connection_leaves_the_outcome_unknown_and_a_retry_stores_once(
 
     def broken(self: NearWire, request: bytes, count: int, deadline: float) -> Any:
         wait(self, request, count, deadline)
-        self._socket.shutdown(2)
+        self._socket._socket.shutdown(2)
         return wait(self, request, count, deadline)
 
     monkeypatch.setattr(NearWire, "ask", broken)
@@ -200,7 +208,7 @@ def test_an_interrupted_caller_leaves_no_answer_to_the_next(
     def interrupted(events: "select.poll", deadline: float) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("recollect.stores.redis.near._wait", interrupted)
+    monkeypatch.setattr("recollect.near_socket.wait_until", interrupted)
     engine.pause()
     try:
         with pytest.raises(KeyboardInterrupt):
@@ -274,67 +282,6 @@ def test_the_witness_hears_of_it(engine: Engine, tmp_path: Path, monkeypatch: py
     assert remembered[1].sequence == 4
 
 
-class Interrupts:
-    """Raises once in the calling thread, at the nth place where a signal's handler could, in the code between a caller
-    and its answer: where a function begins, after a call, and where a loop begins again."""
-
-    PLACES = ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
-
-    FILES = ("recollect/sync.py", "recollect/waiting.py", "redis/near.py", "threading.py", "futures/_base.py")
-
-    def __init__(self, step: int) -> None:
-        self.left = step
-        self._thread = threading.get_ident()
-        self._before: dict[int, str] = {}  # by frame, which must not be kept
-
-    def __enter__(self) -> "Interrupts":
-        if sys.version_info < (3, 12):
-            sys.settrace(self._entered)
-            return self
-        # What settrace shows of a function's steps depends on its earlier calls from Python 3.13 on.
-        watching = sys.monitoring
-        watching.use_tool_id(watching.DEBUGGER_ID, "interrupts")
-        watching.register_callback(watching.DEBUGGER_ID, watching.events.INSTRUCTION, self._instruction)
-        watching.set_events(watching.DEBUGGER_ID, watching.events.INSTRUCTION)
-        watching.restart_events()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        if sys.version_info < (3, 12):
-            sys.settrace(None)
-            return
-        watching = sys.monitoring
-        watching.set_events(watching.DEBUGGER_ID, watching.events.NO_EVENTS)
-        watching.free_tool_id(watching.DEBUGGER_ID)
-
-    def _entered(self, frame: FrameType, event: str, argument: object) -> Any:
-        if not frame.f_code.co_filename.endswith(self.FILES):
-            return None
-        frame.f_trace_opcodes = True
-        self._before.pop(id(frame), None)
-        return self._stepped
-
-    def _stepped(self, frame: FrameType, event: str, argument: object) -> Any:
-        if event == "opcode":
-            self._step(frame, frame.f_code.co_code[frame.f_lasti])
-        return self._stepped
-
-    def _instruction(self, code: CodeType, offset: int) -> Any:
-        if not code.co_filename.endswith(self.FILES):
-            return sys.monitoring.DISABLE  # type: ignore[attr-defined]
-        if threading.get_ident() == self._thread:
-            self._step(sys._getframe(1), code.co_code[offset])
-        return None
-
-    def _step(self, frame: FrameType, instruction: int) -> None:
-        name = dis.opname[instruction]
-        self.left -= name != "RESUME" and self._before.get(id(frame)) in self.PLACES
-        self._before[id(frame)] = name
-        if self.left == 0:
-            self.left = -1
-            raise KeyboardInterrupt
-
-
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a coroutine that never began
 @pytest.mark.parametrize("near", [True, False], ids=["near", "through the loop"])
 def test_a_caller_interrupted_at_any_step_holds_nobody_up(
@@ -346,7 +293,7 @@ def test_a_caller_interrupted_at_any_step_holds_nobody_up(
         if not near:
             monkeypatch.setattr(store, "_near", None)
         for step in range(1, 2_000):
-            interrupts = Interrupts(step)
+            interrupts = Interrupts(step, FILES)
             with contextlib.suppress(KeyboardInterrupt), interrupts:
                 store.position("s")
             if interrupts.left > 0:
@@ -363,4 +310,4 @@ def test_a_caller_interrupted_at_any_step_holds_nobody_up(
             store.position("s")  # may have to borrow
             store.position("s")
             assert ways.taken == 0
-        assert store._near is None or store._near._whose() is None  # type: ignore[attr-defined]
+        assert store._near is None or not store._near._turns._is_taken()  # type: ignore[attr-defined]

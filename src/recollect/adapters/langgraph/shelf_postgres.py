@@ -48,13 +48,16 @@ from recollect.adapters.langgraph.shelf_sql import (
     for_postgres,
     listing_checkpoints,
 )
-from recollect.errors import StoreClosed
+from recollect.errors import StoreClosed, Unreadable
+from recollect.near import NotHere
 from recollect.owner import Owner
 from recollect.store import Durability, Options
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
 from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.losses import replaced
+from recollect.stores.postgres.near import NearPostgres
+from recollect.stores.postgres.near_wire import WireAnswer
 from recollect.stores.postgres.opening import check_not_shared, check_server
 from recollect.stores.postgres.pool import PostgresPool
 
@@ -103,6 +106,8 @@ _PUTS = {
     for needs_parent in (False, True)
 }
 """Keyed by whether there are rows of values, and whether nothing is put if the parent is gone."""
+
+_NOTHING_PUT = "INSERT 0 0"
 
 _LAYOUT = (
     "SELECT parent, refs, homes, inline, checksum FROM langgraph_checkpoints "
@@ -171,6 +176,7 @@ class PostgresShelf:
         self._reach = reached
         self.notice = reached.notice
         self._pool = PostgresPool(url, options.pool_size, self._prepare)
+        self._near = NearPostgres.of(self._pool, url, options.pool_size, options.timeout_s)
         self._owner = Owner()
         self._closed = False
         self._homes = KnownHomes()
@@ -218,54 +224,54 @@ class PostgresShelf:
 
     async def _put(self, row: CheckpointRow, laid: Laid) -> bool:
         """False if the parent that it needs is gone."""
-        layout, own_rows = laid.layout, laid.own_rows
-        given = (
-            *row.place,
-            row.id,
-            row.parent,
-            row.run,
-            list(layout.homes),
-            row.checkpoint,
-            row.metadata,
-            list(layout.homes.values()) if layout.other_rows else None,
-            msgspec.msgpack.encode(layout.inline) if layout.inline else None,
-            layout.checksum(row.id, row.parent),
-        )
-        rows = (list(own_rows), list(own_rows.values())) if own_rows else ()
-        done = await self._write(_PUTS[bool(own_rows), laid.needs_parent], *given, *rows)
-        return done != "INSERT 0 0"
+        statement, values = _putting(row, laid)
+        return await self._write(statement, *values) != _NOTHING_PUT
+
+    def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> bool:
+        try:
+            parent = None
+            if has_others(row, values):
+                parent = self._homes.of(row) or _for_child(
+                    row, self._here(_LAYOUT, *row.place, row.parent).rows
+                )
+            laid = laid_out(row, values, unchanged, parent)
+            statement, given = _putting(row, laid)
+            if self._here(statement, *given).done == _NOTHING_PUT:
+                return False
+        except (NotHere, TimeoutError, Unreadable):
+            return False
+        self._homes.note(row.place, row.id, laid.layout)
+        return True
 
     async def _layout_of_parent(self, row: CheckpointRow) -> Layout | None:
         assert row.parent is not None
-        found = await self._fetch(_LAYOUT, *row.place, row.parent)
-        if not found:
-            return None
-        [(parent, refs, homes, inline, checksum)] = found
-        return for_child(row.parent, layout_of(refs, homes, inline).checked(row.parent, parent, checksum))
+        return _for_child(row, await self._fetch(_LAYOUT, *row.place, row.parent))
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
-        # One statement may not change a row twice, so of writes with the same place only the one that stays is sent.
-        kept: dict[tuple[bytes, int], PendingRow] = {}
-        for write in writes:
-            if write.index < 0 or (write.task, write.index) not in kept:
-                kept[write.task, write.index] = write
-        rows = list(kept.values())
-        await self._write(
-            _PUT_WRITES,
-            *place,
-            checkpoint,
-            [write.task for write in rows],
-            [write.index for write in rows],
-            [write.channel for write in rows],
-            [write.path for write in rows],
-            [write.value for write in rows],
-        )
+        await self._write(_PUT_WRITES, *_putting_writes(place, checkpoint, writes))
+
+    def put_writes_here(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> bool:
+        try:
+            self._here(_PUT_WRITES, *_putting_writes(place, checkpoint, writes))
+        except (NotHere, TimeoutError):
+            return False
+        return True
 
     async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
-        if checkpoint is None:
-            rows = await self._fetch(_GET_LATEST, *place)
-        else:
-            rows = await self._fetch(_GET_ONE, *place, checkpoint)
+        statement, values = _getting(place, checkpoint)
+        return self._seen(place, await self._fetch(statement, *values))
+
+    def get_here(self, place: ThreadPlace, checkpoint: bytes | None) -> tuple[bool, FoundCheckpoint | None]:
+        statement, values = _getting(place, checkpoint)
+        try:
+            rows = self._here(statement, *values).rows
+        except NotHere:
+            return False, None
+        except TimeoutError as error:
+            raise read_error(error) from error
+        return True, self._seen(place, rows)
+
+    def _seen(self, place: ThreadPlace, rows: Sequence[Any]) -> FoundCheckpoint | None:
         if not rows:
             return None
         [first] = [row for row in rows if row[0] == _CHECKPOINT]
@@ -337,6 +343,8 @@ class PostgresShelf:
         if self._closed or not self._owner.may_close():
             return
         self._closed = True
+        if self._near is not None:
+            await self._near.close()
         await self._pool.close()
 
     # ---- connections
@@ -409,11 +417,66 @@ class PostgresShelf:
         except Exception as error:
             raise read_error(error) from error
 
+    def _here(self, statement: str, *values: Any) -> WireAnswer:
+        """On the caller's own thread: see `NearShelf`."""
+        if self._near is None or self._closed:
+            raise NotHere
+        return self._near.run(statement, values)
+
     async def _fetch(self, statement: str, *values: Any) -> list[Any]:
         try:
             return list(await self._alone("fetch", statement, values))
         except Exception as error:
             raise read_error(error) from error
+
+
+def _putting(row: CheckpointRow, laid: Laid) -> tuple[str, list[Any]]:
+    layout, own_rows = laid.layout, laid.own_rows
+    values: list[Any] = [
+        *row.place,
+        row.id,
+        row.parent,
+        row.run,
+        list(layout.homes),
+        row.checkpoint,
+        row.metadata,
+        list(layout.homes.values()) if layout.other_rows else None,
+        msgspec.msgpack.encode(layout.inline) if layout.inline else None,
+        layout.checksum(row.id, row.parent),
+    ]
+    if own_rows:
+        values += (list(own_rows), list(own_rows.values()))
+    return _PUTS[bool(own_rows), laid.needs_parent], values
+
+
+def _for_child(row: CheckpointRow, found: Sequence[Any]) -> Layout | None:
+    """What its parent has for it; None if there is no such checkpoint."""
+    if not found or row.parent is None:
+        return None
+    [(parent, refs, homes, inline, checksum)] = found
+    return for_child(row.parent, layout_of(refs, homes, inline).checked(row.parent, parent, checksum))
+
+
+def _putting_writes(place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> list[Any]:
+    # One statement may not change a row twice, so of writes with the same place only the one that stays is sent.
+    kept: dict[tuple[bytes, int], PendingRow] = {}
+    for write in writes:
+        if write.index < 0 or (write.task, write.index) not in kept:
+            kept[write.task, write.index] = write
+    rows = list(kept.values())
+    return [
+        *place,
+        checkpoint,
+        [write.task for write in rows],
+        [write.index for write in rows],
+        [write.channel for write in rows],
+        [write.path for write in rows],
+        [write.value for write in rows],
+    ]
+
+
+def _getting(place: ThreadPlace, checkpoint: bytes | None) -> tuple[str, list[bytes]]:
+    return (_GET_LATEST, [*place]) if checkpoint is None else (_GET_ONE, [*place, checkpoint])
 
 
 async def _found(

@@ -6,7 +6,6 @@ being taken away.
 
 import asyncio
 import sqlite3
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
@@ -52,6 +51,7 @@ from recollect.adapters.langgraph.shelf_sql import (
     numbered,
 )
 from recollect.errors import EngineUnavailable, RecollectError, Unreadable
+from recollect.near import NearTurns
 from recollect.store import Options
 from recollect.stores.sqlite.file import (
     ChosenPolicy,
@@ -88,7 +88,7 @@ class SqliteShelf(SqliteTransactions[Job]):
         super().__init__(path, policy, options)
         self.identity = identity
         self._homes = KnownHomes()
-        self._near_gate = threading.Lock()
+        self._turns = NearTurns()
         self._near = self._connect()
 
     async def mark(self) -> int:
@@ -144,7 +144,8 @@ class SqliteShelf(SqliteTransactions[Job]):
         return FoundCheckpoint(row, values, writes)
 
     def _read_here(self, query: Callable[[sqlite3.Connection], Value]) -> tuple[bool, Value | None]:
-        if self._policy.journal != "wal" or not self._near_gate.acquire(blocking=False):
+        turn = self._turns.begin() if self._policy.journal == "wal" else None
+        if turn is None:
             return False, None
         try:
             if self._closed or self._guard.harm_before_read() is not None:
@@ -153,17 +154,19 @@ class SqliteShelf(SqliteTransactions[Job]):
         except sqlite3.Error:
             return False, None
         finally:
-            self._near_gate.release()
+            turn.over = True
 
     def _write_here(self, job: Job, *, alone: bool) -> bool:
         """One transaction, as in `_commit`, but without waiting and without errors: what goes wrong here is done again,
         and told, on the other way. A job `alone` is a single statement, and so a transaction by itself."""
-        if self._policy.journal != "wal" or not self._near_gate.acquire(blocking=False):
+        turn = self._turns.begin() if self._policy.journal == "wal" else None
+        if turn is None:
             return False
         connection, guard = self._near, self._guard
         try:
             if self._closed:
                 return False
+            self._roll_back(connection)  # what a caller left who was interrupted in doing so
             if not alone:
                 connection.execute("BEGIN IMMEDIATE")
             if guard.harm_before_write(locked=not alone) is not None:
@@ -180,10 +183,10 @@ class SqliteShelf(SqliteTransactions[Job]):
                 if not self._closed:
                     self._roll_back(connection)
             finally:
-                self._near_gate.release()
+                turn.over = True
 
     async def _release(self) -> None:
-        with self._near_gate:
+        if await asyncio.to_thread(self._turns.close, self._timeout_s):
             self._near.close()
         await super()._release()
 
@@ -281,12 +284,10 @@ class SqliteShelf(SqliteTransactions[Job]):
 
 
 _PUT_VALUE = "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)"
-_PUT_CHECKPOINT = (
-    "INSERT OR REPLACE INTO langgraph_checkpoints SELECT $1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11"
-)
+_PUT_CHECKPOINT = "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
 _PUT_CHILD = (
-    f"{_PUT_CHECKPOINT} WHERE EXISTS "
-    "(SELECT 1 FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = $4)"
+    "INSERT OR REPLACE INTO langgraph_checkpoints SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS "
+    "(SELECT 1 FROM langgraph_checkpoints WHERE thread = ? AND namespace = ? AND id = ?)"
 )
 """Nothing, if its parent is gone."""
 _LAYOUT = (
@@ -316,21 +317,22 @@ def _putting(row: CheckpointRow, laid: Laid) -> Job:
         for ref, value in laid.own_rows.items():
             connection.execute(_PUT_VALUE, (*row.place, ref, value))
         layout = laid.layout
-        done = connection.execute(
-            _PUT_CHILD if laid.needs_parent else _PUT_CHECKPOINT,
-            numbered(
-                *row.place,
-                row.id,
-                row.parent,
-                row.run,
-                _ENCODE(list(layout.homes)),
-                row.checkpoint,
-                row.metadata,
-                _ENCODE(list(layout.homes.values())) if layout.other_rows else None,
-                _ENCODE(layout.inline) if layout.inline else None,
-                layout.checksum(row.id, row.parent),
-            ),
+        values = (
+            *row.place,
+            row.id,
+            row.parent,
+            row.run,
+            _ENCODE(list(layout.homes)),
+            row.checkpoint,
+            row.metadata,
+            _ENCODE(list(layout.homes.values())) if layout.other_rows else None,
+            _ENCODE(layout.inline) if layout.inline else None,
+            layout.checksum(row.id, row.parent),
         )
+        if laid.needs_parent:
+            done = connection.execute(_PUT_CHILD, (*values, *row.place, row.parent))
+        else:
+            done = connection.execute(_PUT_CHECKPOINT, values)
         return done.rowcount == 1
 
     return job

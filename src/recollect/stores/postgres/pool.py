@@ -83,7 +83,7 @@ class PostgresPool:
             raise
 
     def release(self, connection: Connection) -> None:
-        if connection.is_closed() or self._closed or self._is_outdated(connection):
+        if connection.is_closed() or self._closed or self.is_outdated(connection):
             self._end(connection)
         else:
             self._idle.append((connection, time.monotonic()))
@@ -155,7 +155,7 @@ class PostgresPool:
             if isinstance(error, RecollectError) or not isinstance(error, Exception):
                 raise
             raise read_error(error) from error
-        if self._is_outdated(connection):  # another caller has found a newer primary meanwhile
+        if self.is_outdated(connection):  # another caller has found a newer primary meanwhile
             self._end(connection)
             return await self._connect(deadline)
         return connection
@@ -168,7 +168,8 @@ class PostgresPool:
                 self._end(idle)
             self._idle.clear()
 
-    def _is_outdated(self, connection: Connection) -> bool:
+    def is_outdated(self, connection: Connection) -> bool:
+        """Whether a newer primary than this one was found."""
         return self._timelines.get(connection, self._timeline) < self._timeline
 
     def _end(self, connection: Connection) -> None:

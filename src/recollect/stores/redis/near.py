@@ -7,27 +7,19 @@ durability that has to be watched for) is left to the loop, which reconnects, ch
 
 import asyncio
 import contextlib
-import os
-import select
-import socket
-import threading
 import time
-import weakref
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Sequence
 
 from recollect.batching import unacknowledged
 from recollect.errors import EngineUnavailable, OutcomeUnknown
-from recollect.near import Call, NotHere, Value, run_here
+from recollect.near import Call, NearTurns, NotHere, Value, run_here
+from recollect.near_socket import NearSocket
 from recollect.store import Store
 from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.servers import OneServer
 from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Replies, Reply, ReplyError, Wire, WireLost
 from recollect.waiting import wait_for
-
-RECEIVED_BYTES_MAX = 1 << 16
-POLL_S = 0.002
-"""How often a closing store looks whether a call has ended."""
 
 
 class NearWire:
@@ -37,31 +29,21 @@ class NearWire:
         self.wire = wire
         self._asking = False
         """Stays if a caller was interrupted: its replies are still to come."""
-        self._socket = socket.socket(fileno=os.dup(wire.lend()))
-        self._readable, self._writable = select.poll(), select.poll()
-        self._readable.register(self._socket, select.POLLIN)
-        self._writable.register(self._socket, select.POLLOUT)
+        self._socket = NearSocket(wire.lend())
 
     @property
     def is_usable(self) -> bool:
-        return not self._asking and not self.wire.closed and not self._readable.poll(0)
+        return not self._asking and not self.wire.closed and self._socket.is_silent
 
     def ask(self, request: bytes, count: int, deadline: float) -> list[Reply]:
         """The replies; `WireLost` or `TimeoutError` if they do not come."""
         self._asking = True
         try:
-            sent = self._socket.send(request)
-            while sent < len(request):
-                _wait(self._writable, deadline)
-                sent += self._socket.send(request[sent : sent + RECEIVED_BYTES_MAX])
+            self._socket.send(request, deadline)
             parser = Replies()
             replies: list[Reply] = []
             while len(replies) < count:
-                _wait(self._readable, deadline)
-                data = self._socket.recv(RECEIVED_BYTES_MAX)
-                if not data:
-                    raise WireLost("the engine closed the connection")
-                replies += parser.feed(data)
+                replies += parser.feed(self._socket.receive(deadline))
         except TimeoutError:
             raise
         except (OSError, ValueError) as error:
@@ -71,12 +53,6 @@ class NearWire:
 
     def close(self) -> None:
         self._socket.close()
-
-
-def _wait(events: "select.poll", deadline: float) -> None:
-    left_s = deadline - time.monotonic()
-    if left_s <= 0 or not events.poll(left_s * 1000):
-        raise TimeoutError
 
 
 class NearServer:
@@ -175,49 +151,24 @@ class NearServer:
         self.disconnect()
 
 
-class _NearCaller:
-    """A caller's, while its call runs."""
-
-
-def _nobody() -> _NearCaller | None:
-    return None
-
-
 class RedisNear:
-    """See `recollect.near.NearCalls`. `store` is a copy of the store, with a `NearServer`.
-
-    Whose turn it is, is a weak reference to something that the caller's frame holds: a caller who was interrupted
-    before it could say that it has ended is gone anyway.
-    """
+    """See `recollect.near.NearCalls`. `store` is a copy of the store, with a `NearServer`."""
 
     def __init__(self, store: Store, server: NearServer) -> None:
         self._store = store
         self._server = server
-        self._gate = threading.Lock()
-        """Of what follows. Never held while a call runs."""
-        self._whose: Callable[[], _NearCaller | None] = _nobody
-        self._closed = False
+        self._turns = NearTurns()
 
     def run(self, call: Call[Value]) -> Value:
-        turn = _NearCaller()
-        mine = weakref.ref(turn)
+        turn = self._turns.begin()
+        if turn is None:
+            raise NotHere
         try:
-            with self._gate:
-                if self._closed or self._whose() is not None:
-                    raise NotHere
-                self._whose = mine
             self._server.connect()
             return run_here(call(self._store))
         finally:
-            if self._whose is mine:
-                self._whose = _nobody
+            turn.over = True
 
     def close(self, timeout_s: float) -> None:
-        with self._gate:
-            self._closed = True
-        deadline = time.monotonic() + timeout_s
-        while self._whose() is not None:
-            if time.monotonic() > deadline:
-                return
-            time.sleep(POLL_S)
-        self._server.disconnect()
+        if self._turns.close(timeout_s):
+            self._server.disconnect()
