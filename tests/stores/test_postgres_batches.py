@@ -209,14 +209,14 @@ async def test_batches_are_not_planned_again_and_again(place: Place) -> None:
 async def test_a_row_that_was_seen_is_not_believed_once_it_has_changed(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Appends and reads of a session name its row by number, as long as it is as it was."""
+    """Appends name a session's row by number, as long as it is as it was."""
     async with open_store(place.url, pool_size=1) as store, open_store(place.url) as other:
         for _ in range(3):
             await store.append("s", said("here"))
         sent = counted_statements(monkeypatch)
         await store.append("s", said("seen"))
         assert [item.sequence for item in await store.history("s", last=2)] == [3, 4]
-        assert sent == [schema.APPEND_SEEN[False, False], schema.HISTORY_SEEN]
+        assert sent == [schema.APPEND_SEEN[False, False], schema.HISTORY]
         await other.append("s", said("there"))
         assert (await store.append("s", said("after it"))).last == 6
         with pytest.raises(Conflict):

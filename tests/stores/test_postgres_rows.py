@@ -178,6 +178,43 @@ def test_the_store_computes_the_checksum_of_the_migration() -> None:
     assert schema.checksum("s.", "$1") == r0004_checksums.checksum("s.", "$1")
 
 
+async def test_the_last_messages_are_shown_with_what_is_wrong(place: Place) -> None:
+    async def last_of(name: str) -> list[str | int]:
+        async with open_store(place.url) as store:  # it has not been told anything
+            return shown(await store.history(name, last=100))
+
+    async with open_store(place.url) as store:
+        for name in ("hole", "above", "none"):
+            await store.append(name, [Message("user", str(number)) for number in range(1, 201)])
+    await place.direct.execute(
+        "DELETE FROM recollect_messages m USING recollect_sessions s "
+        "WHERE s.id = m.session_id AND s.name = 'hole' AND sequence BETWEEN 110 AND 160"
+    )
+    assert await last_of("hole") == [*map(str, range(101, 110)), 110, *map(str, range(161, 201))]
+    await place.direct.execute("UPDATE recollect_sessions SET last = 150 WHERE name = 'above'")
+    assert await last_of("above") == [*map(str, range(51, 151)), *range(151, 201)]
+    await place.direct.execute("UPDATE recollect_sessions SET last = 0 WHERE name = 'none'")
+    assert await last_of("none") == list(range(1, 201))
+
+
+async def test_the_last_messages_are_read_along_the_index(place: Place) -> None:
+    """Even of a large table that PostgreSQL knows nothing of yet: collecting and sorting them would cost more."""
+    async with open_store(place.url) as store:
+        await store.append("s", [Message("user", "hello")])
+    direct = place.direct
+    await direct.execute("ALTER TABLE recollect_messages SET (autovacuum_enabled = off)")
+    await direct.execute("INSERT INTO recollect_messages SELECT 7, n, 'x' FROM generate_series(1, 200000) n")
+    await direct.execute("SET plan_cache_mode = force_generic_plan")
+    await direct.execute(f"PREPARE read AS {schema.HISTORY}")
+    lines = [row[0] for row in await direct.fetch("EXPLAIN (VERBOSE) EXECUTE read('', 0, 100)")]
+    plan = "\n".join(lines)
+    assert "Index Scan using recollect_messages_pkey" in plan, plan
+    assert "Sort" not in plan, plan
+    assert "Output: (CASE WHEN (s.checked" in lines[1], (
+        "the checksum is computed below, once and not for each message"
+    )
+
+
 async def test_metadata_that_has_become_null_is_not_taken_for_none(place: Place) -> None:
     """As a flipped bit in the row's header makes it: its index still leads to the row."""
     async with open_store(place.url) as store:

@@ -13,13 +13,13 @@ from typing import Any
 import asyncpg
 
 from recollect import tombstone
-from recollect.message import Damaged, Message, decode_all, decode_joined
+from recollect.message import Damaged, Message, decode_all
 from recollect.slices import SLICE
 from recollect.store import Stored
 from recollect.stores.postgres.errors import row_changed
 
 Row = asyncpg.Record | tuple[Any, ...]
-_SEQUENCE, _RECORD = itemgetter(2), itemgetter(3)
+_SEQUENCE, _RECORD, _NUMBERED = itemgetter(2), itemgetter(3), itemgetter(2, 3)
 
 
 def placing(
@@ -29,7 +29,7 @@ def placing(
     below the counter, or below the last sequence known of the session."""
     if not rows:
         return
-    newest, floor, first_sequence, _ = rows[0]
+    newest, floor, first_sequence = rows[0][:3]
     if newest is None or floor is None:
         raise row_changed()
     counted, newest = newest, max(newest, known)
@@ -46,28 +46,10 @@ def placing(
         expected = sequences[-1] + 1
     if not in_order or (rows and expected - 1 > counted):  # numbers that cannot be: once more, with care
         del stored[before:]
-        numbered = [(sequence, record) for _, _, sequence, record in rows]
+        numbered = list(map(_NUMBERED, rows))
         yield from tombstone.placing(stored, _believed(numbered, counted), begin, newest, _missing)
     elif expected <= newest:
         stored.append(_missing(expected, newest))
-
-
-def joined_history(row: Row, after: int, last: int) -> list[Stored] | None:
-    """The messages of `schema.HISTORY_JOINED`; None if any of them is missing, damaged, or of another version."""
-    newest, floor, numbers, joined = row[:4]
-    begin = max(floor, after, newest - last) + 1
-    size = max(newest - begin + 1, 0)
-    if joined is None:
-        return None if size else []
-    if not size or numbers != _exclusive_or(newest) ^ _exclusive_or(begin - 1):
-        return None
-    messages = decode_joined(joined, size)
-    return None if messages is None else list(map(Stored, range(begin, newest + 1), messages))
-
-
-def _exclusive_or(last: int) -> int:
-    """Of all numbers up to the last."""
-    return (last, 1, last + 1, 0)[last % 4]
 
 
 def _place(

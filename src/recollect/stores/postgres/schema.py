@@ -307,69 +307,50 @@ position that it expects."""
 # returns a special floor and no messages: it is then read with the other statement.
 MARKED = -1
 
-_NEAR = "sequence <= s.last + 4294967296"
-"""Not `s.last`: a message above the counter shows that the counter has changed on the disk. Without an upper end the
-planner expects a third of the table, and sorts it."""
+_NEAR = "session_id BETWEEN s.id AND s.id AND sequence <= s.last + 4294967296"
+"""Not up to `s.last`: a message above the counter shows that the counter has changed on the disk. Without an upper end
+the planner expects a third of the table. The bounds of the session say nothing more than that it is this one, except
+to the planner: it expects fewer rows, and so goes along the index even while it knows nothing of the table, instead of
+collecting the rows and sorting them."""
 
 _NUMBER = "coalesce(sequence, 0)"
 """A number that has become NULL on the disk is one that no message has."""
 _OWN = "CASE WHEN session_id = s.id THEN record END"
 """An index that has changed on the disk leads to another session's message. PostgreSQL believes it: only this looks."""
 
+_FOUND = f"""(
+      SELECT s.id, s.last, s.floor, s.marked, {_LAST.replace("AS last", "AS counted")}
+        FROM recollect_sessions s WHERE sha256(s.name) = sha256($1) AND {{which}} OFFSET 0
+  ) s"""
+"""Without the OFFSET, the checksum would be computed for each message."""
+
 _HISTORY = f"""
-SELECT {_LAST}, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.record
-  FROM recollect_sessions s
+SELECT s.counted, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence, m.record
+  FROM {_FOUND}
   LEFT JOIN LATERAL (
       SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
        WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
          AND NOT s.marked
        ORDER BY recollect_messages.sequence
-  ) m ON true
- WHERE sha256(s.name) = sha256($1) AND """
-
-_RECORDS_JOINED = f"""
-  LEFT JOIN LATERAL (
-      SELECT bit_xor(sequence) AS numbers, string_agg(record, '') AS joined FROM (
-          SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
-           WHERE session_id = s.id AND sequence > greatest(s.floor, $2, s.last - $3) AND {_NEAR}
-             AND NOT s.marked
-           ORDER BY recollect_messages.sequence
-      ) r
   ) m ON true"""
-"""All records in one value, which costs less than a row for each. Their numbers together show one that has changed on
-the disk: it may be in the place of another."""
+"""A row for each message, though what is said of the session is the same in all: the client reads the first while the
+server looks for the next. A few large values are parsed faster, but then one waits for the other."""
 
-_JOINED = f"""
-SELECT {_LAST}, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.numbers, m.joined, s.id,
-       CASE WHEN s.expires_at IS NULL THEN s.checked END
-  FROM recollect_sessions s {_RECORDS_JOINED}
- WHERE sha256(s.name) = sha256($1) AND """
+_UNEXPIRED = f"(s.expires_at IS NULL OR s.expires_at > clock_timestamp() OR ({INTACT}) IS NOT TRUE)"
+HISTORY = _HISTORY.format(which=_UNEXPIRED)
 
-HISTORY_SEEN = f"""
-SELECT s.last, s.floor, m.numbers, m.joined FROM recollect_sessions s {_RECORDS_JOINED.replace("s.id", "$1::bigint")}
- WHERE s.id = $1 AND s.floor = $4 AND s.checked = $5 AND NOT s.marked AND s.expires_at IS NULL"""
-"""The same for a row that was intact before (see `_BY_NUMBER`), or nothing. The row's own number is not used: what the
-index says of it is not compared with what the row says."""
-
-_HISTORY_MARKED = f"""
-SELECT {_LAST}, s.floor, m.sequence, m.record
-  FROM recollect_sessions s
+HISTORY_MARKED = f"""
+SELECT s.counted, s.floor, m.sequence, m.record
+  FROM {_FOUND.format(which=_UNEXPIRED)}
   LEFT JOIN LATERAL (
       SELECT {_NUMBER} AS sequence, {_OWN} AS record FROM recollect_messages
        WHERE session_id = s.id AND sequence > greatest(s.floor, $2) AND {_NEAR}
        ORDER BY recollect_messages.sequence DESC LIMIT $3
-  ) m ON true
- WHERE sha256(s.name) = sha256($1) AND """
+  ) m ON true"""
 """$3 is the number of rows; the newest come first."""
 
-_UNEXPIRED = f"(s.expires_at IS NULL OR s.expires_at > clock_timestamp() OR ({INTACT}) IS NOT TRUE)"
-HISTORY, HISTORY_MARKED = _HISTORY + _UNEXPIRED, _HISTORY_MARKED + _UNEXPIRED
-HISTORY_JOINED = _JOINED + _UNEXPIRED
-JOINED_MAX = 200
-"""Messages that are read as one value; more of them, if large, take too much memory together."""
-
 _CAUGHT_UP = "s.last >= $4 AND pg_is_in_recovery()"
-HISTORY_REPLICA, HISTORY_REPLICA_MARKED = _HISTORY + _CAUGHT_UP, _HISTORY_MARKED + _CAUGHT_UP
+HISTORY_REPLICA = _HISTORY.format(which=_CAUGHT_UP)
 """Find no row unless this is a standby whose session is at least as new as the primary's was ($4). Whether the session
 was forgotten or expired since is for the primary to say, by its own clock."""
 

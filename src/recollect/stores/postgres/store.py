@@ -55,7 +55,7 @@ from recollect.stores.postgres.losses import replaced, tell
 from recollect.stores.postgres.moving import PostgresMoving
 from recollect.stores.postgres.opening import check_server, open_schema
 from recollect.stores.postgres.pool import PostgresPool
-from recollect.stores.postgres.rows import Row, joined_history, placing, placing_marked
+from recollect.stores.postgres.rows import Row, placing, placing_marked
 from recollect.tombstone import newest, records_for
 from recollect.witness import Witness
 
@@ -162,10 +162,6 @@ class PostgresStore(PostgresMoving):
             await self._touch(key, deadline)
         if last == 0:
             return []
-        if last <= schema.JOINED_MAX and self._replica is None:
-            together = await self._history_joined(key, known, after, last, told, deadline)
-            if together is not None:
-                return together
         rows: Sequence[Row] | None = None
         if self._replica is not None:
             rows = await self._replica_rows(self._replica, deadline, key, after, last)
@@ -385,35 +381,6 @@ class PostgresStore(PostgresMoving):
     async def _lost_whole(self, key: bytes, deadline: float) -> list[Row]:
         """A row without messages, if the session has not expired but was lost with the engine's last writes."""
         return [] if await self._fetch(self._pool, deadline, schema.SESSION, key) else [(0, 0, None, None)]
-
-    async def _history_joined(
-        self, key: bytes, known: Known, after: int, last: int, told: int, deadline: float
-    ) -> list[Stored] | None:
-        """A few messages with nothing unusual about them; None if they have to be looked at one by one."""
-        seen, rows = known.row, None
-        try:
-            if seen is not None and not seen[2]:
-                number, floor, _, checked = seen
-                window = number, after, last, floor, checked
-                rows = await self._fetch(self._pool, deadline, schema.HISTORY_SEEN, *window)
-                if not rows:
-                    known.row = None
-            if not rows:
-                rows = await self._fetch(self._pool, deadline, schema.HISTORY_JOINED, key, after, last)
-        except RecollectError as error:
-            if isinstance(error.__cause__, asyncpg.ProgramLimitExceededError):  # together they are too large
-                return None
-            raise
-        if not rows:
-            return None if told else []
-        newest, floor, *_ = row = rows[0]
-        if newest is None or floor is None or newest < told:
-            return None
-        if floor == schema.MARKED:
-            return await self._history_marked(key, after, last, told, deadline)
-        if len(row) > 4 and row[5] is not None and self._options.ttl is None:
-            known.row = row[4], floor, False, row[5]
-        return joined_history(row, after, last)
 
     async def _history_marked(
         self, key: bytes, after: int, last: int, told: int, deadline: float
