@@ -13,8 +13,17 @@ import asyncpg
 
 from recollect.audit.finding import AuditFinding
 from recollect.audit.session_reading import SessionPiece, metadata_findings
-from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
-from recollect.errors import CannotOpen, Unreadable
+from recollect.audit.source import (
+    BATCH,
+    CLOCK_SLACK_S,
+    PIECE,
+    EngineFacts,
+    NothingThere,
+    SessionBatch,
+    SessionRef,
+    name_of,
+)
+from recollect.errors import CannotOpen, EngineUnavailable, Unreadable
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error
 from recollect.stores.postgres.hosts import Connection, connect
 from recollect.stores.postgres.schema import INTACT_ROW, RELEASE_SCHEMA, read_version
@@ -101,7 +110,12 @@ class PostgresAudit:
 
     @classmethod
     async def open(cls, url: str, timeout_s: float) -> PostgresAudit:
-        connection = await connect(url, time.monotonic() + timeout_s)
+        try:
+            connection = await connect(url, time.monotonic() + timeout_s)
+        except EngineUnavailable as error:
+            if isinstance(error.__cause__, asyncpg.InvalidCatalogNameError):
+                raise NothingThere(str(error)) from error
+            raise
         audit = cls(connection, timeout_s)
         try:
             await audit._look()
@@ -176,12 +190,15 @@ class PostgresAudit:
                 raise Unreadable(
                     "tables of a memory are there, and recollect_version or recollect_meta is empty or gone"
                 )
-            raise CannotOpen("there is no memory of recollect in this database and search_path")
+            raise NothingThere("there is no memory of recollect in this database and search_path")
         if version.oldest_release_schema > RELEASE_SCHEMA:
             raise CannotOpen(
                 f"the memory has schema {version.schema}; this release knows {RELEASE_SCHEMA}: upgrade"
             )
         self.identity = version.identity
+        for table in ("recollect_sessions", "recollect_messages", "recollect_turns"):
+            if not await self._connection.fetchval("SELECT to_regclass($1) IS NOT NULL", table):
+                raise Unreadable(f"the table {table} is gone; others of recollect's are there")
         current = version.schema >= WITH_CHANGES
         marked, updated = ("s.marked", "s.updated_at") if current else ("true", "NULL::timestamptz")
         intact = INTACT_ROW if version.schema >= WITH_CHECKSUMS else "true"

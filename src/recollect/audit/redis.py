@@ -305,7 +305,7 @@ class RedisAudit:
                 raise EngineUnavailable(f"{self._address.shown}: {reply.text}")
             if isinstance(reply, ReplyError) and reply.code in ("NOPERM", "NOAUTH", "EXECABORT"):
                 refused = next((one for one in replies if isinstance(one, ReplyError)), reply)
-                raise Unreadable(
+                raise EngineUnavailable(
                     f"{self._address.shown}: {refused.text}; an audit needs "
                     "+@read +@connection +@transaction +info +time"
                 )

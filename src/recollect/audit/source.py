@@ -10,6 +10,7 @@ import msgspec
 
 from recollect.audit.finding import AuditFinding
 from recollect.audit.session_reading import SessionPiece
+from recollect.errors import CannotOpen
 
 PIECE = 500
 """Records in one piece."""
@@ -39,6 +40,10 @@ class SessionBatch:
     sessions: list[SessionRef]
     findings: tuple[AuditFinding, ...] = ()
     """Findings about keys that belong to no session."""
+
+
+class NothingThere(CannotOpen):
+    """The engine answers, and has no memory: no such file, no database, no tables."""
 
 
 COPIES = frozenset({"slave", "standby"})

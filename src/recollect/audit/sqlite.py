@@ -21,7 +21,16 @@ from typing import Any, TypeVar
 
 from recollect.audit.finding import AuditFinding
 from recollect.audit.session_reading import SessionPiece, lost_turns, metadata_findings
-from recollect.audit.source import BATCH, CLOCK_SLACK_S, PIECE, EngineFacts, SessionBatch, SessionRef, name_of
+from recollect.audit.source import (
+    BATCH,
+    CLOCK_SLACK_S,
+    PIECE,
+    EngineFacts,
+    NothingThere,
+    SessionBatch,
+    SessionRef,
+    name_of,
+)
 from recollect.errors import CannotOpen, EngineUnavailable, Refused, Unreadable
 from recollect.raw_reading import first_bytes
 from recollect.stores.sqlite.file import COMPATIBILITY, POLICIES, any_text, is_locked, parse_url, until
@@ -172,7 +181,7 @@ class SqliteAudit:
     def _look(self, reader: sqlite3.Connection) -> None:
         (version,) = reader.execute("PRAGMA user_version").fetchone()
         if version > COMPATIBILITY:
-            raise Unreadable(f"{self._path} was written by a newer release; upgrade recollect")
+            raise CannotOpen(f"{self._path} was written by a newer release; upgrade recollect")
         names = reader.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()
         self._tables = {name for (name,) in names if str(name).startswith("recollect_")}
         missing = {
@@ -182,7 +191,7 @@ class SqliteAudit:
             "recollect_meta",
         } - self._tables
         if missing and not self._tables:
-            raise CannotOpen(f"{self._path} is no memory of recollect: it has no table {min(missing)}")
+            raise NothingThere(f"{self._path} is no memory of recollect: it has no table {min(missing)}")
         if missing:
             raise Unreadable(
                 f"{self._path}: the table {min(missing)} is gone; others of recollect's are there"
@@ -391,7 +400,7 @@ def file_of(url: str) -> Path:
     path, _ = parse_url(url)
     if not path.is_file():
         why = "Not a regular file" if path.exists() else "there is no such file"
-        raise CannotOpen(f"sqlite:///{path}: {why}")
+        raise NothingThere(f"sqlite:///{path}: {why}")
     return path
 
 

@@ -10,8 +10,8 @@ from __future__ import annotations
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from recollect.doctor.diagnosis import Diagnosis
-from recollect.errors import CannotOpen, EngineUnavailable, MissingExtra, Refused
+from recollect.doctor.diagnosis import Diagnosis, LoginRefused
+from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable, MissingExtra, Refused
 from recollect.secret import check_address, scheme_of, scrub, secrets_of, shown
 
 __all__ = ["Diagnosis", "examine", "scrub", "secrets_of", "shown"]
@@ -56,6 +56,8 @@ async def examine(url: str, timeout_s: float = 10.0) -> Diagnosis:
             raise
         extra = "redis" if error.name == "redis" else "postgres"
         raise MissingExtra(f"a driver is missing ({error.name}): pip install 'recollect[{extra}]'") from None
+    except CredentialsRefused as error:
+        raise LoginRefused(scrub(f"{shown(url)}: {error.reason}", url)) from None
     except (Refused, EngineUnavailable, CannotOpen) as error:
         raise type(error)(scrub(str(error), url)) from None
 

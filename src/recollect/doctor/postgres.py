@@ -13,10 +13,8 @@ import time
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
-import asyncpg
-
 from recollect.doctor import disk, postgres_standbys
-from recollect.doctor.diagnosis import Diagnosis, LoginRefused, Symptom, after_promotion, loss, ordered
+from recollect.doctor.diagnosis import Diagnosis, Symptom, after_promotion, loss, ordered
 from recollect.doctor.postgres_standbys import StandbyAnswers
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
@@ -105,6 +103,11 @@ class PostgresAnswers:
     group: StandbyAnswers = field(default_factory=StandbyAnswers)
 
     @property
+    def own_unlogged(self) -> list[str]:
+        """Those of a memory."""
+        return [table for table in self.unlogged if table.rpartition(".")[2].startswith("recollect_")]
+
+    @property
     def window_s(self) -> float:
         """What an asynchronous commit can lose: at most three times the WAL writer's delay."""
         return round(3 * self.wal_writer_delay_s, 3)
@@ -118,12 +121,7 @@ class PostgresAnswers:
 
 async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
     deadline = time.monotonic() + timeout_s
-    try:
-        connection = await connect(url, deadline)
-    except EngineUnavailable as error:
-        if isinstance(error.__cause__, asyncpg.InvalidAuthorizationSpecificationError):
-            raise LoginRefused(f"{shown}: {short_reason(error.__cause__)}") from None
-        raise
+    connection = await connect(url, deadline)
     try:
         hosts = await hosts_now(url, time.monotonic() + min(HOSTS_S, remaining_s(deadline)))
         async with asyncio.timeout(remaining_s(deadline)):
@@ -192,7 +190,7 @@ def diagnose(answers: PostgresAnswers) -> Diagnosis:
         engine="postgres",
         version=answers.version,
         policy=answers.policy,
-        settings=answers.settings,
+        settings={**answers.settings, "unlogged-tables": ", ".join(answers.own_unlogged) or "none"},
         findings=ordered(symptoms),
     )
 

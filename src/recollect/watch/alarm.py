@@ -19,7 +19,7 @@ MEANINGS: dict[str, str] = {
     "expired-early": "messages are gone before the time that they were to live",
     "expiry-changed": "the messages will expire at another time than their store said",
     "deleted": "acknowledged messages are gone, and neither a restart nor an expiry explains it",
-    "damaged": "a record is not what was written",
+    "damaged": "a record is not what was written, or the engine answers and its memory cannot be read",
     "reordered": "messages are in another order than they were acknowledged in",
     "stale-replica": "the replica does not have what was acknowledged a while ago",
     "settings-changed": "the engine's settings for durability are not those it had",
@@ -61,6 +61,8 @@ class CanaryLoss:
     """The last sequence that was acknowledged."""
     expired: bool
     """Whether the engine says that it expired."""
+    unreadable: bool = False
+    """Whether something else is where they belong."""
 
 
 def named(
@@ -72,6 +74,8 @@ def named(
     behind = loss.position is None or loss.position < loss.acknowledged
     if now.identity is not None and now.identity != before.identity:
         name, why = "replaced", f"it was store {before.identity}, now it is {now.identity}"
+    elif loss.unreadable:
+        name, why = "damaged", "something else is where they belong"
     elif not restarted and now.evicted > before.evicted:
         name, why = "evicted", f"evicted since: {counted(now.evicted - before.evicted, 'key')}"
     elif loss.expired:

@@ -24,7 +24,7 @@ import msgspec
 
 from recollect.audit.auditing import opened
 from recollect.audit.session_reading import SessionPiece, SessionReading
-from recollect.audit.source import AuditSource, EngineFacts, Pinned, SessionRef, Spread
+from recollect.audit.source import AuditSource, EngineFacts, NothingThere, Pinned, SessionRef, Spread
 from recollect.doctor import Diagnosis, examine
 from recollect.doctor.examination import is_several_servers
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError
@@ -223,17 +223,12 @@ class Canary:
             if isinstance(source, Pinned) and await source.moved():
                 await self._let_go()
                 source = await self._source(self._url)
-        except EngineUnavailable:
-            raise
-        except CannotOpen:  # an engine without a store, or no file
+        except NothingThere:
             return CanaryView(part, "", EngineFacts(None, "", 0.0), dict.fromkeys(part.sessions))
         try:
             facts = await _facts_of(source, part)
             server = _server_of(source, part)
-            if facts.identity is None:
-                return CanaryView(part, server, facts, dict.fromkeys(part.sessions))
-            pieces = {session: await _piece(source, session) for session in part.sessions}
-            return CanaryView(part, server, facts, pieces)
+            return CanaryView(part, server, facts, await _pieces(source, part, facts))
         except RecollectError:
             if not part.name:  # a cluster's other servers go on
                 await self._let_go()
@@ -262,7 +257,8 @@ class Canary:
                     self.memory.forget(session)
                     self.memory.set_current(seen.part.name, 1 - number)
         if not alarms and before.identity is not None and seen.facts.identity != before.identity:
-            told = f"it was store {before.identity}, now it is {seen.facts.identity}"
+            now = f"now it is {seen.facts.identity}" if seen.facts.identity else "now it has no identity"
+            told = f"it was store {before.identity}, {now}"
             alarms.append(Alarm(name="replaced", sentence=told))
         if seen.server:
             alarms = [
@@ -286,6 +282,7 @@ class Canary:
             position=None if piece is None else piece.last,
             acknowledged=max(one.sequence for one in said),
             expired=piece is not None and any(claim.name == "expired" for claim in piece.claims),
+            unreadable=piece is not None and any(claim.name == "unreadable" for claim in piece.claims),
         )
         heard_at = self.memory.heard_at(seen.part.name)
         return named(loss, before, seen.facts, heard_at, self.memory.window_s)
@@ -400,6 +397,17 @@ async def _facts_of(source: AuditSource, part: CanaryPart) -> EngineFacts:
     if isinstance(source, Spread):
         return await source.facts_of(part.sessions[0].encode())
     return await source.facts()
+
+
+async def _pieces(
+    source: AuditSource, part: CanaryPart, facts: EngineFacts
+) -> dict[str, SessionPiece | None]:
+    try:
+        return {session: await _piece(source, session) for session in part.sessions}
+    except RecollectError:
+        if facts.identity is None:  # nor anything else
+            return dict.fromkeys(part.sessions)
+        raise
 
 
 async def _piece(source: AuditSource, session: str) -> SessionPiece | None:

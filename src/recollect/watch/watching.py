@@ -9,11 +9,11 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 
-from recollect.errors import RecollectError, StoreReplaced
+from recollect.errors import RecollectError, StoreReplaced, Unreadable
 from recollect.secret import scrub
 from recollect.telemetry import WatchTelemetry
 from recollect.watch.alarm import UNREACHABLE, Alarm
-from recollect.watch.canary import Canary, CanaryAppend
+from recollect.watch.canary import CONFIRM_S, Canary, CanaryAppend
 from recollect.watch.metrics import WatchMetrics
 from recollect.watch.slowness import AckWait, Slowness
 
@@ -21,6 +21,9 @@ SETTINGS_EVERY_S = 3.0
 HEARTBEAT_S = 60.0
 COMMAND_S = 30.0
 """Time limit of a webhook command; one that takes longer is ended."""
+NOT_A_MEMORY = (Unreadable, StoreReplaced)
+"""What a look raises if the engine answers, and what it has is no memory any more."""
+UNREADABLE = "unreadable"
 
 
 @dataclass
@@ -40,6 +43,8 @@ class CanaryWatch:
     _lasting: set[str] = field(default_factory=set)
     """Alarms that last, which are reported when they begin."""
     _slowness: Slowness = field(default_factory=Slowness)
+    _explained: bool = False
+    """Whether a loss has been reported since the engine was last in order: a store that was replaced says so itself."""
     _durability: str = ""
     """Of the last acknowledgement."""
     _read_s: float | None = None
@@ -63,7 +68,7 @@ class CanaryWatch:
         await self._report(alarms)  # at once: an engine that is slow is slow to be looked at, too
         if reached:
             await self._step(alarms, self._look)
-            self._silent_since = None
+            self._silent_since, self._explained = None, False
             self._lasts(alarms, UNREACHABLE, None)
         await self._replica(alarms)
         self.metrics.up = int(reached)
@@ -99,8 +104,21 @@ class CanaryWatch:
 
     async def _look(self, alarms: list[Alarm]) -> None:
         began, self._read_s = time.monotonic(), None
-        alarms += await self.canary.look()
+        try:
+            alarms += await self.canary.look()
+        except NOT_A_MEMORY:
+            await asyncio.sleep(CONFIRM_S)
+            await self._look_again(alarms)
+        self._lasts(alarms, "damaged", None, key=UNREADABLE)
         self._read_s = time.monotonic() - began
+
+    async def _look_again(self, alarms: list[Alarm]) -> None:
+        try:
+            alarms += await self.canary.look()
+        except NOT_A_MEMORY as error:
+            told = f"the engine answers, and its memory cannot be read: {self._why(error)}"
+            self._lasts(alarms, "damaged", Alarm(name="damaged", sentence=told), key=UNREADABLE)
+            raise
 
     async def _settings(self, alarms: list[Alarm]) -> None:
         alarm = await self.canary.look_at_settings()
@@ -163,9 +181,9 @@ class CanaryWatch:
         """Whether the engine answered."""
         try:
             await step(alarms)
-        except StoreReplaced:  # the next look says what became of it
-            return False
         except RecollectError as error:
+            if UNREADABLE in self._lasting or (self._explained and isinstance(error, StoreReplaced)):
+                return False
             if self._read_s is None:
                 self._slowness.slow.clear()  # it is away: what was slow before may have been its end
             if self._silent_since is None:
@@ -193,6 +211,7 @@ class CanaryWatch:
 
     async def _report(self, alarms: list[Alarm]) -> None:
         for alarm in alarms:
+            self._explained |= alarm.lost > 0 or alarm.name == "replaced"
             self.metrics.alarms[alarm.name] += 1
             told = {
                 "name": alarm.name,
