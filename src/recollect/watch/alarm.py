@@ -11,7 +11,7 @@ from recollect.printable import counted
 
 MEANINGS: dict[str, str] = {
     "wiped": "the running engine has forgotten everything: FLUSHALL, DROP, or the like",
-    "replaced": "another store answers: the engine or its volume was swapped, or restored from nothing",
+    "replaced": "another store answers: the engine or its volume was swapped, or has lost the store's identity",
     "lost-after-restart": "the engine was restarted, and does not know what it had acknowledged",
     "lost-after-failover": "another server answers, and does not know what the one before had acknowledged",
     "rolled-back": "the store is at an older state than it was, further back than its settings explain",
