@@ -6,6 +6,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 import redis
+import sqlalchemy.exc
 
 from recollect import Conflict, EngineUnavailable, NotWritten, OutcomeUnknown, Refused
 from recollect.verify.judging.history import History
@@ -66,6 +67,13 @@ def test_a_wrapped_error_counts_as_what_it_wraps() -> None:
     wrapped.__cause__ = None
     wrapped.orig = sqlite3.IntegrityError("dup")  # type: ignore[attr-defined]
     assert outcomes.of_write(wrapped, only_write=True) == "fail"
+
+
+def test_what_a_wrapped_error_says_of_a_read() -> None:
+    wrapped = sqlalchemy.exc.OperationalError("SELECT", (), sqlite3.OperationalError("no such table: said"))
+    assert outcomes.of_read(wrapped) == "fail", "SQLite has answered"
+    wrapped = sqlalchemy.exc.OperationalError("SELECT", (), ConnectionRefusedError("nobody there"))
+    assert outcomes.of_read(wrapped) == "unknown"
 
 
 def test_a_refusal_proves_nothing_if_something_else_was_sent_before() -> None:

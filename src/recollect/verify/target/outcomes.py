@@ -88,6 +88,8 @@ def _is_refusal(error: BaseException, names: frozenset[str]) -> bool:
 
 def of_read(error: BaseException) -> Failure:
     for cause in _causes(error):
+        if _wrapped(cause) is not None:
+            continue  # SQLAlchemy has one name for all that a driver may raise, whoever answered
         if _names(cause) & NOBODY_ANSWERED:
             return "unknown"
         if "sqlite3.OperationalError" in _names(cause) and "locked" in str(cause):
@@ -112,9 +114,13 @@ def _causes(error: BaseException) -> list[BaseException]:
     current: BaseException | None = error
     while current is not None and current not in found and len(found) < 8:
         found.append(current)
-        wrapped: Any = getattr(current, "orig", None)
-        current = wrapped if isinstance(wrapped, BaseException) else current.__cause__
+        current = _wrapped(current) or current.__cause__
     return found
+
+
+def _wrapped(error: BaseException) -> BaseException | None:
+    wrapped: Any = getattr(error, "orig", None)
+    return wrapped if isinstance(wrapped, BaseException) else None
 
 
 def _names(error: BaseException) -> frozenset[str]:

@@ -81,8 +81,13 @@ def remembering() -> Iterator[None]:
         yield
     finally:
         sqlite3.connect = sqlite3.dbapi2.connect = original
-        _open.clear()  # from now on they close like any other
-        _closed.clear()
+        forget()  # from now on they close like any other
+
+
+def forget() -> None:
+    """Nothing that was connected until now is the store's: a migration has connections of its own."""
+    _open.clear()
+    _closed.clear()
 
 
 def scratch(endpoint: Endpoint, folder: Path) -> Endpoint | None:

@@ -181,6 +181,7 @@ class _Responder:
             result = step(self._endpoint)
             if asyncio.iscoroutine(result):
                 await result
+            real_settings.forget()
         await target.open()
         return target
 
