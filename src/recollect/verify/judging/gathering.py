@@ -489,7 +489,7 @@ class _Collector:
             self.healed = self.evidence.outage = None
             self.evidence.injected.add(fault)
             self.evidence.details.add((fault, _told(event).detail))
-            if fault not in NOT_A_DISTURBANCE:
+            if fault not in NOT_A_DISTURBANCE and fault not in self.active:  # a clock is moved more than once
                 self._begin_disturbance(fault, event)
             if fault in CLOCK_FAULTS:
                 self._pass_time(event)

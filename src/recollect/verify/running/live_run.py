@@ -102,6 +102,10 @@ class LiveRun:
     def written(self) -> int:
         return self._transcript.written
 
+    @property
+    def retention_s(self) -> float | None:
+        return self._transcript.retention_s
+
     # ---- before it starts, and when it ends
 
     def use_engine(self, spec: str) -> None:
@@ -128,13 +132,16 @@ class LiveRun:
 
     @contextmanager
     def striking(self, name: str, detail: str = "", offset_s: float = 0.0) -> Iterator[None]:
-        self._driver.drain()
-        self._history.fault_injected(name, FaultDetail(detail=detail, offset_s=offset_s))
+        self.struck_further(name, detail, offset_s)
         yield
         self._driver.await_older(self._stopped_at)
         self._stopped_at = 0.0
         self._driver.drain()
         self._history.fault_healed(name, FaultDetail(detail=detail, sync_s=self._sync_s))
+
+    def struck_further(self, name: str, detail: str, offset_s: float) -> None:
+        self._driver.drain()
+        self._history.fault_injected(name, FaultDetail(detail=detail, offset_s=offset_s))
 
     # ---- the engine
 

@@ -145,7 +145,7 @@ class Run:
         window = () if ready.keeps_last is None else (f"keeps_last={ready.keeps_last}",)
         self.release, self.traits = ready.release, (*ready.traits, *window)
         self._note_policy(ready)
-        header = self._header(traits, ready.keeps_last)
+        header = self._header(traits, ready)
         history = self._history = HistoryWriter(private.artifact(self.history), header)
         self._began = time.monotonic()
         retries = "turn" in self._clients.abilities or self.scenario.fault == "lost-ack"
@@ -190,7 +190,7 @@ class Run:
     def history(self) -> Path:
         return self.folder / "history.jsonl"
 
-    def _header(self, traits: tuple[Trait, ...], keeps_last: int | None) -> HistoryHeader:
+    def _header(self, traits: tuple[Trait, ...], ready: pipe.Ready) -> HistoryHeader:
         return HistoryHeader(
             recollect=__version__,
             seed=self.scenario.seed,
@@ -207,7 +207,8 @@ class Run:
             traits=traits,
             abilities=tuple(sorted(self._clients.abilities)),
             retain_s=self.scenario.retain_s,
-            keeps_last=keeps_last,
+            keeps_last=ready.keeps_last,
+            refresh=ready.refresh,
             # A run that was made smaller says what it can with the few operations that it has.
             ok_ops_min=OK_OPS_MIN if self.scenario.ops_max is None else 1,
             ends=True,

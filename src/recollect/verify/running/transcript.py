@@ -109,7 +109,7 @@ class Transcript:
     ) -> None:
         """`retention_s` is how long memory lives, as the target says; `keeps_newest`, that it drops the oldest."""
         self._history = history
-        self._retention_s = retention_s
+        self.retention_s = retention_s
         self.blames_writes = False
         """Whether nothing excuses an error now: one client, and nothing is broken."""
         self.succeeded = 0
@@ -270,7 +270,7 @@ class Transcript:
             first, said = self._number(part.session, part.bodies)
             checksums = tuple(self._checksums[first:])
             write = op.WriteAsked(
-                *(first, checksums, turn, expect, self._retention_s),
+                *(first, checksums, turn, expect, self.retention_s),
                 spans=spans,
                 contents=_contents(part.bodies),
             )
@@ -290,7 +290,7 @@ class Transcript:
         self._acknowledged.setdefault(session, set()).difference_update(dropped)
         first, said = self._number(session, intent.bodies)
         checksums = tuple(self._checksums[first:])
-        kept_s, base = self._retention_s, sight.event
+        kept_s, base = self.retention_s, sight.event
         write = op.WriteAsked(
             *(first, checksums),
             retention_s=kept_s,
@@ -327,7 +327,7 @@ class Transcript:
             tuple(self._checksums[first:]),
             turn,
             sight.position,
-            self._retention_s,
+            self.retention_s,
             base=sight.event,
             dropped=to_runs(sight.numbers),
         )
@@ -363,7 +363,7 @@ class Transcript:
         checksums = tuple(self._checksums[number] for number in sight.numbers)
         self._checksums += checksums
         turn = f"turn-{first}"
-        write = op.WriteAsked(first, checksums, turn, retention_s=self._retention_s, copied=session)
+        write = op.WriteAsked(first, checksums, turn, retention_s=self.retention_s, copied=session)
         self._saves[process] = _numbers(write)
         self._invoke(process, new, "append", write)
         return pipe.MakeCopy(session, new, turn, sight.position)

@@ -8,6 +8,8 @@ from recollect.verify.target.marked_text import Recognised
 from recollect.verify.target.outcomes import Failure
 
 How = Literal["record", "die", "stop", "step"]
+Refresh = Literal["append", "read", "never", "message"]
+"""What a declared retention counts from: a session's latest append or read, its first append, or each message."""
 
 
 class Said(msgspec.Struct, array_like=True):
@@ -215,6 +217,7 @@ class Ready(msgspec.Struct, tag="ready"):
     """The real settings of its connections to the engine, as far as they can be read."""
     release: str = ""
     """The distribution and version of a store that has a name."""
+    refresh: Refresh = "append"
     is_open: bool = False
     """It does not say in which form it takes messages: recollect's own, mappings or text."""
 

@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 from recollect.guarantees import DURABILITIES
 from recollect.message import Message
@@ -24,7 +24,7 @@ from recollect.verify.target.contents import CONTENT, real_id
 from recollect.verify.target.driving import Driven
 from recollect.verify.target.interface_choice import FORM, Form, interface_of, is_open
 from recollect.verify.target.interfaces import Interface, parameters
-from recollect.verify.target.pipe import Acked, Said
+from recollect.verify.target.pipe import Acked, Refresh, Said
 from recollect.verify.target.registry import BUILT_IN, address_of, row_of
 from recollect.verify.target.returned import is_loss_marker
 from recollect.verify.target.role_and_content import arguments_of
@@ -221,11 +221,23 @@ class Target:
 
     @property
     def retention_s(self) -> float | None:
-        """How long the store says memory lives after a session's latest append; None means for ever."""
+        """How long the store says memory lives; None means for ever."""
         declared = getattr(self._factory, "retention_s", None) or getattr(self._kind, "retention_s", None)
         if declared is not None and (not isinstance(declared, int | float) or declared <= 0):
             raise BadTarget(f"target {self.spec!r}: retention_s is {declared!r}, not a number of seconds")
         return declared
+
+    @property
+    def refresh(self) -> Refresh:
+        """From when that counts: a session's latest append, unless the store says otherwise."""
+        declared = getattr(self._factory, "retention_refresh", None)
+        declared = declared or getattr(self._kind, "retention_refresh", "append")
+        known = get_args(Refresh)
+        if declared not in known:
+            raise BadTarget(
+                f"target {self.spec!r}: retention_refresh is {declared!r}, not one of {', '.join(known)}"
+            )
+        return cast(Refresh, declared)
 
     async def append(self, session: str, said: Sequence[Said], turn: str | None, expect: int | None) -> Acked:
         options: dict[str, Any] = {}

@@ -125,6 +125,7 @@ class _Responder:
                 target.keeps_last,
                 settings,
                 target.release,
+                target.refresh,
                 target.is_open,
             )
         except (BadTarget, FactoryRaised) as error:

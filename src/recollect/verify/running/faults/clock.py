@@ -8,7 +8,7 @@ every store look good.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -28,6 +28,8 @@ FORWARD_S = 7 * 86400.0
 """Without `--retain`, memory must live for ever; a week finds the usual expiries."""
 MARGIN_S = 60.0
 """The leap stays this far below the retention asked for, so that an expiry of exactly that length is not accused."""
+RENEWED_AFTER = (0.6, 1.2)
+"""Shares of a declared retention: when sessions are added to, and when they are read again."""
 STRUCK_S = 0.3
 EXPIRY_TIMEOUT_S = 2.0
 EXPIRY_QUIET_S = 0.25
@@ -143,22 +145,39 @@ class MovedClock(Injection):
 
     @contextmanager
     def moving(self, name: str, move: Callable[[Clock], None], offset_s: float = 0.0) -> Iterator[None]:
-        with self.run.striking(name, self._variant, offset_s if self._variant != "target" else 0.0):
+        with self.run.striking(name, self._variant, self._told(offset_s)):
             move(self._clock)
-            if self._of_engine and not self.run.engine_is_away:
-                _check_engine(self.run, self._clock)
+            self._check()
             yield
             self._clock.heal()
 
-    def leap_forward(self, name: str) -> None:
-        """Leaps over the time that memory must live, all at once; the fault is recorded as `name`."""
+    def _told(self, offset_s: float) -> float:
+        """How far the engine's clock is moved."""
+        return offset_s if self._variant != "target" else 0.0
+
+    def _check(self) -> None:
+        if self._of_engine and not self.run.engine_is_away:
+            _check_engine(self.run, self._clock)
+
+    def leap_forward(self, name: str, stages_s: Sequence[float] = ()) -> None:
+        """Leaps over the time that memory must live, all at once; the fault is recorded as `name`. Before that it stops
+        at each of the stages, where clients go on working."""
         retain_s = self.run.scenario.retain_s
         leap_s = FORWARD_S if retain_s is None else max(retain_s - MARGIN_S, retain_s / 2)
-        with self.moving(name, lambda clock: clock.move(leap_s), leap_s):
+        first_s, *further_s = *stages_s, max(stages_s, default=0.0) + leap_s
+        with self.moving(name, lambda clock: clock.move(first_s), first_s):
+            for offset_s in further_s:
+                self.run.go_on(STRUCK_S)
+                self.run.settle(0.0)  # so that it is known what is older than the move
+                self.run.struck_further(name, self._variant, self._told(offset_s))
+                self._clock.move(offset_s)
+                self._check()
             self.run.go_on(STRUCK_S / 2)  # what is read now expires because it is read
             if self.run.engine.name == "redis" and not self.run.engine_is_away:
                 _wait_for_expiry(self.run.endpoint)
             self.run.go_on(STRUCK_S / 2)
+            # No clock comes back from the future: what was begun there must not sweep what is written afterwards.
+            self.run.settle(0.0)
 
 
 class ClockBack(MovedClock):
@@ -174,8 +193,13 @@ class ClockFrozen(MovedClock):
 
 
 class ClockForward(MovedClock):
+    """Where memory ends some time after the latest append, a session is added to before that time is over, and is read
+    when it would be over had nobody added to it."""
+
     def strike(self) -> None:
-        self.leap_forward("clock-forward")
+        lives_s = self.run.retention_s if self._variant != "target" else None
+        stages_s = () if lives_s is None else tuple(share * lives_s for share in RENEWED_AFTER)
+        self.leap_forward("clock-forward", stages_s)
 
 
 def _wait_for_expiry(endpoint: Endpoint) -> None:
@@ -222,8 +246,8 @@ CLOCK_FAULTS = (
         "clock-forward",
         ClockForward,
         verifies="what must be kept for the time given by --retain (a week without it) does not expire earlier,"
-        " neither when it is read nor by the engine's own search; and what a store declares to keep for less than that"
-        " (`retention_s`) is gone",
+        " neither when it is read nor by the engine's own search; what a store declares to keep for less than that"
+        " (`retention_s`) is renewed as it says, and then gone",
         does_not_verify="expiry by a job that runs outside the target and the engine",
         obstacle=clock_obstacle,
         variants=VARIANTS,

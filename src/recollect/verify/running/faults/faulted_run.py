@@ -115,6 +115,10 @@ class FaultedRun(Protocol):
     def written(self) -> int:
         """Messages acknowledged so far."""
 
+    @property
+    def retention_s(self) -> float | None:
+        """How long memory lives, as the target declares it; None means for ever."""
+
     def use_engine(self, spec: str) -> None:
         """Uses another version than the scenario's; call it before the engine is made."""
 
@@ -133,6 +137,9 @@ class FaultedRun(Protocol):
     def striking(self, name: str, detail: str = "", offset_s: float = 0.0) -> AbstractContextManager[None]:
         """Records that the fault is injected, and, when the block ends, that it is healed. `offset_s` is how far the
         engine's clock is moved meanwhile."""
+
+    def struck_further(self, name: str, detail: str, offset_s: float) -> None:
+        """Records that a fault that is striking now moves the engine's clock to another offset."""
 
     def kill_engine(self, kill: Callable[[], None] | None = None, since: float | None = None) -> None:
         """Kills all its processes at once, or what `kill` kills of them; an embedded engine dies with the clients it
