@@ -65,7 +65,7 @@ def test_what_is_no_plain_text_is_named_in_the_history(tmp_path: Path) -> None:
             transcript.begin(WRITER, turn)
             transcript.end(WRITER, turn, pipe.Acked())
     asked = [event.value for event in History(path) if isinstance(event.value, WriteAsked)]
-    assert [write.contents for write in asked] == [(), ("", "a tool's result", "")]
+    assert [write.contents for write in asked] == [(), ("", "a tool's result", 'the text "again"')]
 
 
 @pytest.mark.parametrize(("marked", "asked"), [(True, ["s"]), (False, [])])

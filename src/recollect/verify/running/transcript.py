@@ -22,7 +22,7 @@ from recollect.verify.running.workloads import (
 )
 from recollect.verify.target import pipe
 from recollect.verify.target.about import session_about
-from recollect.verify.target.contents import KINDS
+from recollect.verify.target.contents import AGAIN, KINDS
 from recollect.verify.target.marked_text import ROLES, Recognised, excerpt_of_whole, mark
 from recollect.verify.target.outcomes import Outcome
 
@@ -84,9 +84,16 @@ def _copy(element: op.Element, copies: dict[int, int]) -> op.Element:
 
 
 def _contents(bodies: tuple[Body, ...]) -> tuple[str, ...]:
-    """What each message is besides its text, as reports call it; nothing at all for plain texts."""
-    called = tuple(KINDS[body.kind].called if body.kind in KINDS else "" for body in bodies)
+    """What each message is besides its number, as reports call it; nothing at all for texts that only carry one."""
+    called = tuple(
+        KINDS[body.kind].called if body.kind in KINDS else _said_again(body.text) * (body.kind == AGAIN)
+        for body in bodies
+    )
     return called if any(called) else ()
+
+
+def _said_again(text: str) -> str:
+    return f'the text "{text}"' if text else "an empty text"
 
 
 def _text(number: int, body: Body) -> str:

@@ -29,12 +29,13 @@ ENOUGH = 90
 
 IDS = (
     "user", "User", "USER", "user ", " user", "caf\\u00e9", "cafe\\u0301", "user\\t", "user\\n",
-    "a", "a:b", "a:b:c", "a%3Ab", "a_b", "a/b", "a.b", "a:messages", "a:meta", "a:index", "messages:a",
+    "a", "a:b", "a:b:c", "a%3Ab", "a_b", "a-b", "a/b", "a.b", "a:messages", "a:meta", "a:index", "messages:a",
     "straße", "strasse", "user\\u00a0", "user\\u200b", "user?", "user\\ufffd",
     "user\\x00", "user\\ud83d", "user\\udc00",
+    "200 digits, the last is 9", "200 digits, the last is 8", "200 digits, the first is 1",
 )  # fmt: skip
 """Ids that differ only in case, in a blank, in their Unicode normal form, in what cannot be encoded, or in the
-separators and suffixes that stores put into their keys. Some are labels from `REAL_IDS`."""
+separators and suffixes that stores put into their keys, or in one end of a long id. Some are labels from `REAL_IDS`."""
 
 assert set(REAL_IDS) <= set(IDS)
 
