@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from recollect.verify.judging.op import Element, ReadAsked
+from recollect.verify.judging.verdict import Anomaly
 
 from .history_script import Script, written
 
@@ -25,7 +26,32 @@ def test_an_unknown_write_never_appears_twice() -> None:
     script.read(2, 0, 1, 2, 3, 3)
     anomaly = script.only()
     assert (anomaly.name, anomaly.first.message) == ("duplicate", "m3")
-    assert "tried again at event" in anomaly.sentence
+    assert "twice, although it was appended once (event 8); its write was tried again" in anomaly.sentence
+
+
+def with_copies(*shown: int) -> Anomaly:
+    """What is said of a store without turn ids, where the caller tried m3 again."""
+    script = written(abilities=())
+    script.append(1, outcome="unknown")
+    script.append(1, first=3)
+    script.append(1)
+    script.read(2, 0, 1, 2, *shown)
+    [anomaly] = script.verdict().anomalies
+    return anomaly
+
+
+def test_a_violation_is_told_by_a_copy_that_is_the_store_s_own() -> None:
+    """The caller's second attempt explains two copies of m3, and nothing explains those of m4."""
+    anomaly = with_copies(3, 3, 4, 4)
+    assert (anomaly.first.message, anomaly.count, anomaly.covered) == ("m4", 2, False)
+    assert "twice, although it was appended once (event 12)" in anomaly.sentence
+
+
+def test_more_copies_than_attempts_are_counted() -> None:
+    told = with_copies(3, 3, 3, 4).sentence
+    assert told.endswith(
+        "3 times, although its write was tried only twice: first at event 8, last at event 10."
+    )
 
 
 def test_a_duplicate_counts_once_however_often_it_is_read() -> None:

@@ -75,6 +75,21 @@ def test_an_error_that_is_a_sentence_ends_with_one_full_stop() -> None:
     assert not script.only().sentence.endswith("..")
 
 
+@pytest.mark.parametrize(("fault", "status"), [("node-kill", "documented-loss"), ("restart", "violated")])
+def test_a_store_that_lost_everything_as_documented_may_refuse_what_is_there_instead(
+    fault: str, status: str
+) -> None:
+    """The replica that took over had received nothing, not even what the store knows its data by."""
+    script = written(3, engine="redis-sentinel", fault=fault)
+    script.inject(fault)
+    script.heal(fault)
+    failing(script)
+    script.read(3)
+    verdict = script.verdict()
+    assert verdict.status == status
+    assert {anomaly.name for anomaly in verdict.anomalies} == {"does-not-recover", "silent-reset"}
+
+
 def test_where_the_end_is_missing_it_may_have_recovered() -> None:
     verdict = analyze(failing(healed()).history(truncated=True))
     assert (verdict.status, verdict.anomalies) == ("unknown", ())

@@ -128,3 +128,38 @@ def test_a_store_without_a_limit_reads_everything(
         ended = history.ok_read(0, [Element(0, 7)])
     steps = steps_of(History(path), WitnessEvents(session="s", events=(ended,)))
     assert [step.text for step in steps] == ["appends m0", text]
+
+
+def test_a_long_read_shows_what_is_looked_for(tmp_path: Path) -> None:
+    """Where the message stands among the others, also if it is there twice; and who asked again and again asks once."""
+    path = tmp_path / "history.jsonl"
+    shown = [Element(number, number) for number in (*range(0, 40, 2), 33, 36, 33, *range(40, 60, 2))]
+    done: list[int] = []
+    with path.open("wb") as file, HistoryWriter(file, HistoryHeader(recollect="0")) as history:
+        for number in range(60):
+            history.invoke_write(0, "s", "append", WriteAsked(number, (number,)))
+            done.append(history.ok(0))
+        for _ in range(3):
+            history.invoke_read(1, "s")
+            history.ok_read(1, [])
+        history.invoke_read(1, "s")
+        read = history.ok_read(1, shown)
+    witness = WitnessEvents(session="s", acknowledged=done[33], events=(done[33], read))
+    told = [step.text for step in steps_of(History(path), witness)]
+    assert told[-2:] == ["reads: nothing (3 times)", "reads: m0, … m33, … m33, … m58 (33)"]
+
+
+def test_the_fault_is_among_the_steps(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    with path.open("wb") as file, HistoryWriter(file, HistoryHeader(recollect="0")) as history:
+        struck = history.fault_injected("restart")
+        history.invoke_write(0, "s", "append", WriteAsked(0, (7,), contents=('the text "yes"',)))
+        acknowledged = history.ok(0)
+        for number in range(30):
+            history.invoke_read(number, "s")
+            read = history.ok_read(number, [])
+    witness = WitnessEvents(
+        session="s", acknowledged=acknowledged, fault_event=struck, events=(acknowledged, read)
+    )
+    told = [step.text for step in steps_of(History(path), witness)]
+    assert told[:2] == ["restart", 'appends m0 (the text "yes")']

@@ -6,7 +6,8 @@ witness names and those next to them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
+from itertools import zip_longest
 
 import msgspec
 
@@ -57,11 +58,28 @@ def steps_of(
     history: AnyHistory, witness: WitnessEvents, steps_max: int = STEPS_MAX
 ) -> tuple[StepTaken, ...]:
     """What happened in the witness's session, in about `steps_max` steps at most."""
-    named = {*witness.events, *(() if witness.acknowledged is None else (witness.acknowledged,))}
+    events = (*witness.events, witness.acknowledged, witness.fault_event)
+    named = {event for event in events if event is not None}
     found = [row for row in _rows(history, named) if row.session in ("", witness.session) or row.step.told]
     if len({row.session for row in found} - {"", witness.session}):
         found = [_placed(row) for row in found]
-    return shortened(_with_beginnings(found), steps_max)
+    return shortened(_repeated(_with_beginnings(found)), steps_max)
+
+
+def _repeated(steps: Sequence[StepTaken]) -> list[StepTaken]:
+    """Somebody who does the same again and again, with the same outcome and nobody in between, takes one step."""
+    told: list[StepTaken] = []
+    times = 1
+    for step, following in zip_longest(steps, steps[1:]):
+        if step == following:
+            times += 1
+            continue
+        if times == 1:
+            told.append(step)
+        else:
+            told.append(msgspec.structs.replace(step, text=f"{step.text} ({times:,} times)"))
+        times = 1
+    return told
 
 
 def _placed(row: _Happening) -> _Happening:
@@ -100,7 +118,7 @@ def _beginning(asks: str) -> str:
 def _rows(history: AnyHistory, named: set[int]) -> Iterable[_Happening]:
     asked: dict[int, Event] = {}
     abilities = history.header.abilities
-    narrator = _Narrator(limits=abilities is None or "last" in abilities)
+    narrator = _Narrator(limits=abilities is None or "last" in abilities, named=named)
     last = 0
     for event in history:
         last = event.index
@@ -140,9 +158,13 @@ def _happened(event: Event) -> str | None:
 class _Narrator:
     """Puts operations into words. It remembers what was read last: reads are saved as differences."""
 
-    def __init__(self, *, limits: bool) -> None:
+    def __init__(self, *, limits: bool, named: Set[int]) -> None:
         self._limits = limits
         """Whether the store's reads take a limit; without it, a read of the last n is one of everything."""
+        self._named = named
+        """Events that the witness names."""
+        self._written: set[int] = set()
+        """The messages of the writes among them: these are what a long read is looked at for."""
         self._odd = OddTable()
         self._views: dict[tuple[str, int], View] = {}
         self._latest: dict[tuple[int, str], tuple[int, View]] = {}
@@ -151,13 +173,15 @@ class _Narrator:
     def told(self, begun: Event, ended: Event) -> str:
         """An operation and its end."""
         value, asks = ended.value, self.asks(begun)
+        if isinstance(begun.value, WriteAsked) and not self._named.isdisjoint((begun.index, ended.index)):
+            self._written |= set(_new_of(begun.value))
         if ended.kind == "fail":
             return f"{asks}: error, {_short(ended.error or 'unnamed')}"
         if ended.kind == "unknown":
             return f"{asks}: no answer"
         if isinstance(value, Seen):
             ask = begun.value if isinstance(begun.value, ReadAsked) else None
-            return f"{asks}: {_listed(self._view(begun, ended, ask, value), self._odd)}"
+            return f"{asks}: {_listed(self._view(begun, ended, ask, value), self._odd, self._written)}"
         if isinstance(value, Context) and value.parts:
             # Its first part counts as a read of the session: later reads are saved as differences from it.
             self._view(begun, ended, value.parts[0].ask, value.parts[0].seen)
@@ -186,7 +210,7 @@ class _Narrator:
         )
 
     def _writes(self, begun: Event, write: WriteAsked) -> str:
-        new = list(range(write.first, write.first + len(write.checksums)))
+        new = list(_new_of(write))
         if begun.operation == "replace":
             dropped = _names(from_runs(write.dropped)) or "nothing"
             return f"replaces {dropped} with {_names(new)}" + _expecting(write.expect)
@@ -194,7 +218,8 @@ class _Narrator:
             if write.copied is not None:
                 return f'forks "{write.copied}" as {_names(new)}'
             spanning = "" if write.spans is None else ", part of a turn over several sessions"
-            return f"appends {_names(new)}" + _expecting(write.expect) + spanning
+            what = f" ({write.contents[0]})" if len(new) == 1 and write.contents else ""
+            return f"appends {_names(new)}{what}" + _expecting(write.expect) + spanning
         event, list_read = self._latest.get((begun.process, begun.session), (None, []))
         if event is None or event != write.base:
             return f"saves its list with {_names(new)}"
@@ -206,12 +231,16 @@ def _expecting(position: int | None) -> str:
     return "" if position is None else f", expecting {position}"
 
 
-def _listed(view: View, odd: OddTable) -> str:
+def _new_of(write: WriteAsked) -> range:
+    return range(write.first, write.first + len(write.checksums))
+
+
+def _listed(view: View, odd: OddTable, looked_for: Set[int]) -> str:
     if not view:
         return "nothing"
     whole = [number for number in view if number >= 0]
     strange = [odd[number] for number in view if number < 0]
-    parts = [_names(whole)] if whole else []
+    parts = [_names(whole, looked_for)] if whole else []
     parts += [_strange(found) for found in strange[:2]]
     if len(strange) > 2:
         parts.append(f"{len(strange) - 2} more that nobody wrote that way")
@@ -226,8 +255,9 @@ def _strange(found: OddElement) -> str:
     return f"{_short(found.text)!r}"
 
 
-def _names(numbers: Sequence[int]) -> str:
-    """``m0, m1, m4…m9``: a run of three or more is shortened to its ends."""
+def _names(numbers: Sequence[int], looked_for: Set[int] = frozenset()) -> str:
+    """``m0, m1, m4…m9``: a run of three or more is shortened to its ends, and a long list to its beginning, its end and
+    what is looked for in it."""
     runs: list[list[int]] = []
     for number in numbers:
         if runs and runs[-1][-1] + 1 == number:
@@ -238,9 +268,13 @@ def _names(numbers: Sequence[int]) -> str:
         f"{name_of(run[0])}…{name_of(run[-1])}" if len(run) > 2 else ", ".join(map(name_of, run))
         for run in runs
     ]
-    if len(told) > NAMES_MAX:
-        told = [*told[: NAMES_MAX - 1], f"… {told[-1]} ({len(numbers)})"]
-    return ", ".join(told)
+    if len(told) <= NAMES_MAX:
+        return ", ".join(told)
+    sought = [place for place, run in enumerate(runs) if not looked_for.isdisjoint(run)][:NAMES_MAX]
+    first = range(max(1, NAMES_MAX - 1 - len(sought)))
+    kept = sorted({*first, *sought, len(told) - 1})
+    gaps = ["… " if place and place - 1 not in kept else "" for place in kept]
+    return ", ".join(gap + told[place] for gap, place in zip(gaps, kept, strict=True)) + f" ({len(numbers)})"
 
 
 def _short(text: str) -> str:

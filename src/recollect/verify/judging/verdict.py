@@ -7,6 +7,7 @@ history's evidence, so a saved run can be judged again.
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 from typing import Literal
 
 import msgspec
@@ -160,6 +161,7 @@ def judge(evidence: Evidence) -> Verdict:
     named, crashes = find(evidence)
     header = evidence.header
     given = _promised(header.engine, header.real_policy or header.policy, header.fault, header.variant)
+    given = _where_all_is_gone(given, named)
     found = losses(evidence)
     window_s, after_s = loss_window_s(evidence, found), loss_after_s(evidence, found)
     broken = _broken(evidence, named, found, given, window_s)
@@ -218,6 +220,15 @@ def _promised(engine: str, policy: str, fault: str, variant: str | None) -> Prom
 def must_recover(engine: str, policy: str, fault: str, variant: str | None = None) -> bool:
     """Whether writes have to succeed again after the fault. A store that finds other data is right to refuse."""
     return "does-not-recover" not in _promised(engine, policy, fault, variant).allows
+
+
+def _where_all_is_gone(given: Promise, named: list[Named]) -> Promise:
+    """What a store needs to know its data by is lost with everything else. If that is documented, it is right to refuse
+    what it finds instead."""
+    is_reset = any(group.name == "silent-reset" for group in named)
+    if not is_reset or "silent-reset" not in given.allows:
+        return given
+    return replace(given, allows=given.allows | {"unreadable", "does-not-recover"})
 
 
 def _broken(

@@ -112,6 +112,8 @@ def find(evidence: Evidence) -> tuple[list[Named], list[Crash]]:
     return named, crashes
 
 
-def _oldest(detection: Detection) -> tuple[bool, int]:
-    """Messages by number, oldest first; then elements without a number, in the order they were found."""
-    return (detection.element < 0, detection.element if detection.element >= 0 else -detection.element)
+def _oldest(detection: Detection) -> tuple[bool, bool, int]:
+    """Messages by number, oldest first; then elements without a number, in the order they were found. What the store
+    can do nothing about comes last: the first is what the sentence is about."""
+    number = detection.element
+    return (detection.exposed, number < 0, abs(number))

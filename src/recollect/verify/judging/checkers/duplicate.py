@@ -30,6 +30,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
             sighting.session,
             events,
             other=evidence.retries.get(turn, -1),
+            text=_times(sighting.copies),
             exposed=_unprotected(evidence, turn, sighting.copies),
         )
         former = found.setdefault(sighting.element, detection)
@@ -40,14 +41,25 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 def _unprotected(evidence: Evidence, turn: int, copies: int) -> bool:
     """Whether the run's own attempts explain every copy, and the store had no turn id to recognise them by."""
+    return _has_no_turns(evidence) and copies <= evidence.attempts.get(turn, 1)
+
+
+def _has_no_turns(evidence: Evidence) -> bool:
     abilities = evidence.header.abilities
-    return abilities is not None and "turn" not in abilities and copies <= evidence.attempts.get(turn, 1)
+    return abilities is not None and "turn" not in abilities
 
 
 def describe(evidence: Evidence, detection: Detection) -> str:
-    retried = f"; its write was tried again at event {detection.other}" if detection.other >= 0 else ""
     written, ended = detection.events
-    return (
-        f"One read (event {ended}) returned {subject(evidence, detection)}, twice, although it was "
-        f"appended once (event {written}){retried}{', and the store takes no turn id' if detection.exposed else ''}."
-    )
+    returned = f"One read (event {ended}) returned {subject(evidence, detection)}, {detection.text}"
+    attempts = evidence.attempts.get(evidence.message_turn[detection.element], 1)
+    if attempts > 1 and _has_no_turns(evidence) and not detection.exposed:
+        tried = f"first at event {written}, last at event {detection.other}"
+        return f"{returned}, although its write was tried only {_times(attempts)}: {tried}."
+    retried = f"; its write was tried again at event {detection.other}" if attempts > 1 else ""
+    untold = ", and the store takes no turn id" if detection.exposed else ""
+    return f"{returned}, although it was appended once (event {written}){retried}{untold}."
+
+
+def _times(count: int) -> str:
+    return "twice" if count == 2 else f"{count} times"

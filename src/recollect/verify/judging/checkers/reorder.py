@@ -24,9 +24,15 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     for inversion in evidence.inversions.values():
         if by_clock and not inversion.same_turn:
             continue
+        events: tuple[int, ...]
         events = (evidence.acknowledged(inversion.message), evidence.read_done[inversion.read])
         session = evidence.session_of(inversion.message)
-        rule = _TURN if inversion.same_turn else _REAL_TIME
+        rule = _TURN
+        if not inversion.same_turn:
+            rule, events = (
+                _REAL_TIME,
+                (*events, evidence.turn_invoked[evidence.message_turn[inversion.later]]),
+            )
         found[inversion.message] = Detection(
             inversion.message, session, events, other=inversion.later, text=rule
         )
@@ -64,8 +70,7 @@ def describe(evidence: Evidence, detection: Detection) -> str:
             f"Out of order: {who}, stands behind {other} in the read that ended at event {detection.events[1]}, "
             "although it comes first in their turn."
         )
-    begun = evidence.turn_invoked[evidence.message_turn[detection.other]]
     return (
         f"Out of order: {who}, stands behind {other} in the read that ended at event {detection.events[1]}, "
-        f"although the write of {other} only began afterwards (event {begun})."
+        f"although the write of {other} only began afterwards (event {detection.events[2]})."
     )
