@@ -39,6 +39,7 @@ def operations(scenario: Scenario) -> int:
         (lambda run: operations(run) >= 30 and run.readers > 0, (1, 30, 1, 1, 1)),
         (lambda run: run.turn_max is None or run.turn_max > 1, (1, 1, 1, 0, 2)),
         (lambda run: run.sessions > 1 and run.writers > 2, (3, 1, 3, 0, 1)),
+        (lambda run: operations(run) >= 50 * run.sessions, (1, 50, 1, 0, 1)),
     ],
 )
 def test_it_goes_on_until_nothing_smaller_shows_it(

@@ -81,7 +81,7 @@ def _smaller(scenario: Scenario) -> Iterator[Scenario]:
             yield change(few, writers=2)
         yield few
         for more in (15, 40, 120):
-            yield change(scenario, readers=0, ops_max=more)
+            yield change(scenario, sessions=1, readers=0, ops_max=more)
             yield change(scenario, ops_max=more)
         return
     if scenario.readers:
