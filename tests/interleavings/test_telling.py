@@ -37,6 +37,14 @@ def test_one_sentence() -> None:
     assert told == "A read nothing; B wrote m1 and was acknowledged; A was cancelled: m1 is gone."
 
 
+def test_a_pool_that_resets_a_connection_is_not_told() -> None:
+    reset = LoggedStep("A", "arrive", "SELECT pg_advisory_unlock_all(); CLOSE ALL;", "reads nothing")
+    failure = failed("lost-update", "…", "m1")
+    other = msgspec.structs.replace(failure, steps=(*STEPS[:6], reset._replace(actor="B"), reset, *STEPS[6:]))
+    assert (sentence(other), steps_taken(other)) == (sentence(failure), steps_taken(failure))
+    assert columns(other.program, other.steps) == columns(failure.program, failure.steps)
+
+
 def test_what_was_there_before_is_said() -> None:
     told = sentence(failed("dropped", "…", "m1", program="9+ a | a"))
     assert told.startswith("9 messages had been appended; A read nothing; ")

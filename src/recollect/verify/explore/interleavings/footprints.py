@@ -92,6 +92,8 @@ ROWS = "rows"
 """Written by whoever changes a table, and seen by other writers only, until the transaction ends."""
 _LOCAL = ("begin", "start", "set ", "show", "reset", "discard", "deallocate", "close", "savepoint", "release")
 _ENDS = ("commit", "end", "rollback", "abort")
+GIVES_BACK = "select pg_advisory_unlock_all()"
+"""What asyncpg's pool sends when a connection comes back to it: no part of what the store does."""
 _WRITING = re.compile(
     r"\b(insert|update|delete|merge|truncate|copy|create|drop|alter|notify|nextval|setval|lock)\b"
     r"|\bfor (no |key )?(update|share)"
@@ -113,7 +115,7 @@ def of_sql(sql: str, *, in_transaction: bool) -> Footprint:
     its COMMIT; only other writers notice them, since they wait. A pool that resets a connection takes no locks: it
     gives them back."""
     words = " ".join(sql.lower().split())
-    if words.startswith("select pg_advisory_unlock_all()"):
+    if words.startswith(GIVES_BACK):
         return frozenset({("locks", False)})
     if words.startswith(_LOCAL):
         return NOTHING

@@ -8,6 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 from recollect.printable import counted
+from recollect.verify.explore.interleavings.footprints import GIVES_BACK
 from recollect.verify.explore.interleavings.program import ClientsProgram
 from recollect.verify.explore.interleavings.results import FailedSchedule
 from recollect.verify.explore.interleavings.world import LoggedStep
@@ -30,7 +31,7 @@ class _PictureRow(NamedTuple):
 def _rows(steps: Sequence[LoggedStep]) -> list[_PictureRow]:
     """The rows in the order in which things happened; replies that change nothing are left out."""
     found: list[_PictureRow] = []
-    for actor, kind, label, told in steps:
+    for actor, kind, label, told in filter(_is_of_the_store, steps):
         if kind == "begin":
             found.append(_PictureRow(actor, "call", label))
         elif kind == "end":
@@ -48,6 +49,11 @@ def _rows(steps: Sequence[LoggedStep]) -> list[_PictureRow]:
             )
             found.append(_PictureRow(actor, "bad" if kind == "hang" else "note", told))
     return found
+
+
+def _is_of_the_store(step: LoggedStep) -> bool:
+    """A pool that resets a connection does nothing that a reader of the store's code would look for."""
+    return not step.label.lower().startswith(GIVES_BACK)
 
 
 def _add_line(found: list[_PictureRow], actor: str, label: str) -> None:
@@ -127,7 +133,7 @@ def _without_quiet_lines(rows: list[_PictureRow]) -> list[_PictureRow]:
 def sentence(failure: FailedSchedule) -> str:
     """What happened, in one sentence: "A read nothing; B wrote m1 and was acknowledged; A wrote m0: m1 is gone"."""
     parts: list[str] = []
-    steps = [step for step in failure.steps if step.actor != LATER]
+    steps = [step for step in failure.steps if step.actor != LATER and _is_of_the_store(step)]
     if any(step.kind == "line" for step in steps):
         parts = _told_by_operations(_without_quiet_lines(_rows(steps)))
     else:
