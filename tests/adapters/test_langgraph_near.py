@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import sqlite3
 import threading
 import time
 import uuid
@@ -13,7 +14,7 @@ import asyncpg
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
-from recollect import EngineUnavailable, Unreadable
+from recollect import EngineUnavailable, OutcomeUnknown, Unreadable
 from recollect.adapters import carrying
 from recollect.adapters.langgraph import RecollectSaver
 from recollect.verify.engines import Pausable
@@ -184,6 +185,36 @@ def test_what_an_interrupted_caller_left_open_takes_nothing_along(
         assert [one.metadata["step"] for one in saver.list(thread)] == [2, 1]
 
 
+@SQLITE
+def test_a_commit_of_which_nobody_knows_is_not_said_to_be_undone(
+    place: Place, thread: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It failed in the middle, and the other way finds the file locked: that says nothing about the first."""
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    with RecollectSaver(place.url, timeout_s=1) as saver:
+        config = step(saver, thread, 1, said="first")
+        shelf: Any = saver._shelf
+        near = shelf._near
+        other = sqlite3.connect(place.url.removeprefix("sqlite:///"), isolation_level=None)
+
+        class Failing:
+            in_transaction = False
+
+            def execute(self, statement: str, *values: Any) -> Any:
+                near.execute(statement, *values)
+                other.execute("BEGIN IMMEDIATE")
+                error = sqlite3.OperationalError("disk I/O error")
+                error.sqlite_errorcode = sqlite3.SQLITE_IOERR_FSYNC
+                raise error
+
+        shelf._near = Failing()
+        with pytest.raises(OutcomeUnknown):
+            step(saver, config, 2, said="second")
+        shelf._near = near
+        other.close()
+        assert values_of(saver, thread) == {"said": "second"}
+
+
 # ---- PostgreSQL
 
 
@@ -246,7 +277,8 @@ def test_what_waits_for_a_lock_too_long_is_stopped(
                 async with connection.transaction():
                     await connection.execute("LOCK TABLE langgraph_checkpoints")
                     given: Any = saver._row(config, *_second())
-                    assert not await asyncio.to_thread(shelf.put_here, *given)
+                    with pytest.raises(OutcomeUnknown):
+                        await asyncio.to_thread(shelf.put_here, *given)
                     deadline = time.monotonic() + 10
                     waiting = 1
                     while waiting and time.monotonic() < deadline:
@@ -292,6 +324,29 @@ def test_an_error_of_the_engine_is_told_by_the_other_way(own_place: Place, threa
         hands_on(own_place, "UPDATE langgraph_checkpoints SET checksum = 'abcd'")
         with pytest.raises(Unreadable, match="0003"):
             saver.get_tuple(thread)
+
+
+@OWN_POSTGRES
+def test_a_put_that_was_under_way_when_the_engine_died_is_not_said_to_be_undone(
+    own_place: Place, thread: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other way cannot connect: that says nothing about the first."""
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    with RecollectSaver(own_place.url) as saver:
+        config = step(saver, thread, 1, said="first")
+        socket: Any = saver._shelf._near._wire._socket  # type: ignore[attr-defined]
+        receive = socket.receive
+
+        def late(deadline: float) -> bytes:
+            data: bytes = receive(deadline)
+            own_place.engine.kill()
+            raise ConnectionResetError(len(data))
+
+        monkeypatch.setattr(socket, "receive", late)
+        with pytest.raises(OutcomeUnknown):
+            step(saver, config, 2, said="second")
+        own_place.engine.start()
+        assert values_of(saver, thread) == {"said": "second"}
 
 
 @POSTGRES

@@ -175,10 +175,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """Stores a checkpoint and the channel values that are new in it, in one step."""
         given = self._row(config, checkpoint, metadata, new_versions)
-        if (near := self._near()) is not None and near.put_here(*given):
-            self._noted()
-        else:
-            self._loop.wait(self._carried(lambda: self._shelf.put(*given)))
+        self._change(lambda near: near.put_here(*given), lambda: self._shelf.put(*given))
         row = given[0]
         return _config(row.place, row.id)
 
@@ -199,18 +196,17 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """Stores what a task wrote: if the task is run again, what it wrote first stays."""
-        pending = self._pending(writes, task_id, task_path)
-        checkpoint = key(config["configurable"]["checkpoint_id"])
-        if (near := self._near()) is not None and near.put_writes_here(_place(config), checkpoint, pending):
-            self._noted()
-        else:
-            self._loop.wait(self._put_writes(config, pending))
+        if pending := self._pending(writes, task_id, task_path):
+            given = _place(config), key(config["configurable"]["checkpoint_id"]), pending
+            self._change(lambda near: near.put_writes_here(*given), lambda: self._shelf.put_writes(*given))
 
     async def aput_writes(
         self, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str = ""
     ) -> None:
         """`put_writes`."""
-        await self._loop.reach(self._put_writes(config, self._pending(writes, task_id, task_path)))
+        if pending := self._pending(writes, task_id, task_path):
+            given = _place(config), key(config["configurable"]["checkpoint_id"]), pending
+            await self._loop.reach(self._carried(lambda: self._shelf.put_writes(*given)))
 
     def delete_thread(self, thread_id: str) -> None:
         """Removes everything of a thread."""
@@ -275,6 +271,18 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     def _near(self) -> NearShelf | None:
         """The shelf for calls on this thread; None where it has to be the saver's own."""
         return self._near_shelf if self._loop.usable else None
+
+    def _change(self, here: Callable[[NearShelf], bool], there: Callable[[], Awaitable[None]]) -> None:
+        """A change on this thread if it can be made here, else on the saver's loop."""
+        unknown: OutcomeUnknown | None = None
+        if (near := self._near()) is not None:
+            try:
+                if here(near):
+                    self._noted()
+                    return
+            except OutcomeUnknown as error:
+                unknown = error
+        self._loop.wait(self._carried(there, unknown))
 
     def _noted(self) -> None:
         if self._witness is not None:
@@ -341,17 +349,18 @@ class RecollectSaver(BaseCheckpointSaver[str]):
                 yield found
             first = some[-1].row.parent if len(some) == ANCESTORS_AT_ONCE else None
 
-    async def _carried(self, change: Callable[[], Awaitable[None]]) -> None:
+    async def _carried(
+        self, change: Callable[[], Awaitable[None]], unknown: OutcomeUnknown | None = None
+    ) -> None:
+        """`unknown`: it was tried already, with this outcome."""
         try:
-            await change()
+            if unknown is None:
+                await change()
         except OutcomeUnknown as error:
-            await retried(lambda _: change(), "", error)  # without a turn id: repeating it changes nothing
+            unknown = error
+        if unknown is not None:
+            await retried(lambda _: change(), "", unknown)  # without a turn id: repeating it changes nothing
         self._noted()
-
-    async def _put_writes(self, config: RunnableConfig, writes: "list_[PendingRow]") -> None:
-        checkpoint = key(config["configurable"]["checkpoint_id"])
-        if writes:
-            await self._carried(lambda: self._shelf.put_writes(_place(config), checkpoint, writes))
 
     async def _delete_thread(self, thread: str) -> None:
         await self._carried(lambda: self._shelf.delete_thread(key(thread)))

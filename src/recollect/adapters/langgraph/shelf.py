@@ -134,7 +134,8 @@ class NearShelf(Protocol):
     """A shelf that can also be used on the caller's own thread, which saves handing the call to the saver's loop.
 
     Each call says whether it did its work. If not, because somebody else is using the shelf or something went wrong,
-    the caller takes the other way, which waits, retries and reports errors. All of these calls may be repeated.
+    nothing was written, and the caller takes the other way, which waits, retries and reports errors. After
+    `OutcomeUnknown` it takes the other way, too; but an error there does not say what became of this call.
     """
 
     def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> bool: ...

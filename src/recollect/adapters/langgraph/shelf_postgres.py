@@ -48,7 +48,7 @@ from recollect.adapters.langgraph.shelf_sql import (
     for_postgres,
     listing_checkpoints,
 )
-from recollect.errors import StoreClosed, Unreadable
+from recollect.errors import EngineUnavailable, StoreClosed, Unreadable
 from recollect.near import NotHere
 from recollect.owner import Owner
 from recollect.store import Durability, Options
@@ -236,9 +236,9 @@ class PostgresShelf:
                 )
             laid = laid_out(row, values, unchanged, parent)
             statement, given = _putting(row, laid)
-            if self._here(statement, *given).done == _NOTHING_PUT:
+            if self._change_here(statement, *given).done == _NOTHING_PUT:
                 return False
-        except (NotHere, TimeoutError, Unreadable):
+        except (NotHere, EngineUnavailable, Unreadable):  # nothing was put
             return False
         self._homes.note(row.place, row.id, laid.layout)
         return True
@@ -252,8 +252,8 @@ class PostgresShelf:
 
     def put_writes_here(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> bool:
         try:
-            self._here(_PUT_WRITES, *_putting_writes(place, checkpoint, writes))
-        except (NotHere, TimeoutError):
+            self._change_here(_PUT_WRITES, *_putting_writes(place, checkpoint, writes))
+        except NotHere:
             return False
         return True
 
@@ -264,11 +264,9 @@ class PostgresShelf:
     def get_here(self, place: ThreadPlace, checkpoint: bytes | None) -> tuple[bool, FoundCheckpoint | None]:
         statement, values = _getting(place, checkpoint)
         try:
-            rows = self._here(statement, *values).rows
+            rows = self._fetch_here(statement, *values)
         except NotHere:
             return False, None
-        except TimeoutError as error:
-            raise read_error(error) from error
         return True, self._seen(place, rows)
 
     def _seen(self, place: ThreadPlace, rows: Sequence[Any]) -> FoundCheckpoint | None:
@@ -417,17 +415,32 @@ class PostgresShelf:
         except Exception as error:
             raise read_error(error) from error
 
-    def _here(self, statement: str, *values: Any) -> WireAnswer:
-        """On the caller's own thread: see `NearShelf`."""
-        if self._near is None or self._closed:
-            raise NotHere
-        return self._near.run(statement, values)
-
     async def _fetch(self, statement: str, *values: Any) -> list[Any]:
         try:
             return list(await self._alone("fetch", statement, values))
         except Exception as error:
             raise read_error(error) from error
+
+    # ---- on the caller's own thread: see `NearShelf`
+
+    def _here(self, statement: str, *values: Any) -> WireAnswer:
+        if self._near is None or self._closed:
+            raise NotHere
+        return self._near.run(statement, values)
+
+    def _change_here(self, statement: str, *values: Any) -> WireAnswer:
+        try:
+            return self._here(statement, *values)
+        except OSError as error:
+            raise write_error(error) from error
+
+    def _fetch_here(self, statement: str, *values: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._here(statement, *values).rows
+        except TimeoutError as error:  # the other way would wait as long again
+            raise read_error(error) from error
+        except OSError as error:
+            raise NotHere from error
 
 
 def _putting(row: CheckpointRow, laid: Laid) -> tuple[str, list[Any]]:

@@ -50,19 +50,21 @@ from recollect.adapters.langgraph.shelf_sql import (
     listing_checkpoints,
     numbered,
 )
-from recollect.errors import EngineUnavailable, RecollectError, Unreadable
+from recollect.errors import EngineUnavailable, OutcomeUnknown, RecollectError, Unreadable
 from recollect.near import NearTurns
 from recollect.store import Options
 from recollect.stores.sqlite.file import (
     ChosenPolicy,
     check_columns,
     choose_policy,
+    code_of,
+    is_locked,
     opening,
     parse_url,
     prepare_file,
     until,
 )
-from recollect.stores.sqlite.transactions import SqliteTransactions
+from recollect.stores.sqlite.transactions import SqliteTransactions, commit_failed
 
 AT_ONCE = 500
 """The most parameters in one statement."""
@@ -157,12 +159,13 @@ class SqliteShelf(SqliteTransactions[Job]):
             turn.over = True
 
     def _write_here(self, job: Job, *, alone: bool) -> bool:
-        """One transaction, as in `_commit`, but without waiting and without errors: what goes wrong here is done again,
-        and told, on the other way. A job `alone` is a single statement, and so a transaction by itself."""
+        """One transaction, as in `_commit`, but without waiting; errors are told on the other way, where it is done
+        again. A job `alone` is a single statement, and so a transaction by itself."""
         turn = self._turns.begin() if self._policy.journal == "wal" else None
         if turn is None:
             return False
         connection, guard = self._near, self._guard
+        ending = False
         try:
             if self._closed:
                 return False
@@ -174,8 +177,16 @@ class SqliteShelf(SqliteTransactions[Job]):
             if job(connection) is False:
                 return False
             if not alone:
+                ending = True
                 connection.execute("COMMIT")
             return guard.harm_after_commit() is None
+        except sqlite3.Error as error:
+            ending = ending or code_of(error) & 0xFF == sqlite3.SQLITE_IOERR
+            if ending and not is_locked(error):
+                failed = commit_failed(self._path, error)
+                if isinstance(failed, OutcomeUnknown):
+                    raise failed from error
+            return False
         except Exception:
             return False
         finally:

@@ -1,8 +1,7 @@
 """The synchronous way to PostgreSQL: a connection of the pool, on loan to the threads that call (`recollect.near`).
 
 Only for changes that may be repeated, and for reads: whatever is out of the ordinary (no connection, an error, somebody
-else's turn) is `NotHere`. The caller then takes the other way, through the pool's loop, which does it again and tells
-what is wrong.
+else's turn) is left to the other way, through the pool's loop, which does it again and tells what is wrong.
 """
 
 import asyncio
@@ -41,20 +40,22 @@ class NearPostgres:
         return cls(pool, timeout_s) if size >= POOL_LEAST and prepares(url) else None
 
     def run(self, statement: str, values: Sequence[Any]) -> WireAnswer:
-        """One statement, a transaction by itself. `NotHere`, or `TimeoutError` if no answer comes in time."""
+        """One statement, a transaction by itself. After `NotHere` it has done nothing; after an `OSError`, also
+        `TimeoutError`, nobody knows."""
         turn = self._turns.begin() if self._possible else None
         if turn is None:
             raise NotHere
         try:
+            deadline = time.monotonic() + self._timeout_s
             wire = self._living()
             try:
-                return wire.run(statement, values, time.monotonic() + self._timeout_s)
+                return wire.run(statement, values, deadline)
+            except WireRefused as error:
+                raise NotHere from error
             except OSError:
                 self._loop.call_soon_threadsafe(self._drop, wire)
                 raise
-        except TimeoutError:
-            raise
-        except (WireRefused, OSError, RuntimeError) as error:  # the last: the loop has ended
+        except RuntimeError as error:  # the loop has ended
             raise NotHere from error
         finally:
             turn.over = True

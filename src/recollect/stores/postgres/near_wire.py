@@ -34,7 +34,7 @@ class WireRefused(Exception):
     """The engine's answer is an error, or something that is not spoken here."""
 
 
-class _Statement(NamedTuple):
+class PreparedStatement(NamedTuple):
     begin: bytes
     """Of the message that binds its values."""
     encoders: list[Callable[[Any], bytes]]
@@ -55,7 +55,7 @@ class PostgresWire:
         transport: Any = connection._transport  # type: ignore[attr-defined]  # there is no public way
         transport.pause_reading()
         self._socket = NearSocket(transport.get_extra_info("socket").fileno())
-        self._statements: dict[str, _Statement] = {}
+        self._statements: dict[str, PreparedStatement] = {}
         self.is_asking = False
         """Stays if a caller was interrupted, or waited for too long: its answer is still to come."""
 
@@ -71,7 +71,7 @@ class PostgresWire:
         return not self.is_asking and self._socket.is_silent
 
     def run(self, statement: str, values: Sequence[Any], deadline: float) -> WireAnswer:
-        """Runs one statement, which is a transaction by itself."""
+        """One statement, which is a transaction by itself. After `WireRefused` it has done nothing."""
         known = self._statements.get(statement) or self._prepare(statement, deadline)
         rows: list[tuple[Any, ...]] = []
         done = ""
@@ -85,7 +85,7 @@ class PostgresWire:
     def close(self) -> None:
         self._socket.close()
 
-    def _prepare(self, statement: str, deadline: float) -> _Statement:
+    def _prepare(self, statement: str, deadline: float) -> PreparedStatement:
         # Named after what it says: a pooler may give this connection to others, who have statements of their own.
         name = b"recollect_" + hashlib.sha256(statement.encode()).hexdigest()[:32].encode() + b"\0"
         parse = _message(b"P", name + statement.encode() + b"\0\0\0")
@@ -99,7 +99,7 @@ class PostgresWire:
             elif kind == _COLUMNS:
                 columns = _column_types(body)
         try:
-            known = _Statement(
+            known = PreparedStatement(
                 b"\0" + name + b"\0\1\0\1" + _int2.pack(len(parameters)),
                 [_ENCODERS[kind] for kind in parameters],
                 [_DECODERS[kind] for kind in columns],
@@ -144,7 +144,7 @@ def _message(kind: bytes, body: bytes) -> bytes:
     return kind + _int4.pack(4 + len(body)) + body
 
 
-def _bound(statement: _Statement, values: Sequence[Any]) -> bytes:
+def _bound(statement: PreparedStatement, values: Sequence[Any]) -> bytes:
     parts = [statement.begin]
     for encode, value in zip(statement.encoders, values, strict=True):
         if value is None:
