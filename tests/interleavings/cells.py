@@ -149,6 +149,7 @@ CORRECT = (
     Cell("redis_tasks:GivesUpWhenSlow", "redis", "tasks"),
     Cell("redis_tasks:Forgetting", "redis", "tasks"),
     Cell("redis_tasks:WholeContext", "redis", "tasks"),
+    Cell("redis_tasks:OpensWhenBusy", "redis", "tasks"),
     Cell("replacing:in_one_step", "redis", "tasks"),
     Cell("redis_tasks:ClosesWhenCancelled", "redis", "tasks", cancel=True),
     Cell("redis_tasks:LockGivenBack", "redis", "tasks", cancel=True),

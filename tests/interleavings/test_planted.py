@@ -118,6 +118,15 @@ def test_an_engine_without_our_scripts_is_no_other_order(how: str, tmp_path: Pat
     assert sum(one.repeated + one.diverged for one in found.programs) == 0
 
 
+def test_a_connection_that_was_not_there_before_is_no_other_order(tmp_path: Path) -> None:
+    """It is opened in the middle of a schedule, and there in every later one."""
+    (cell,) = (each for each in CORRECT if each.store == "redis_tasks:OpensWhenBusy")
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a r | a r | a",)).found
+    assert found.failure is None, found.failure
+    assert found.programs[0].judged
+    assert sum(one.repeated + one.diverged for one in found.programs) == 0
+
+
 def test_what_an_earlier_schedule_has_damaged_is_not_told_of_a_later_one(tmp_path: Path) -> None:
     cell = Cell("redis_tasks:FailsLater", "redis", "tasks", cancel=True)
     found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a r",)).found

@@ -264,6 +264,18 @@ def test_a_run_that_came_to_nothing_is_run_again(make: type[SourceSets]) -> None
     assert found == plain
 
 
+@pytest.mark.parametrize("make", [lambda: ByPreemptions(2), SourceSets])
+def test_what_only_a_run_that_is_repeated_has_seen_is_forgotten(make: type[SourceSets]) -> None:
+    """In the first run, a client took a step that it never takes again."""
+    machine = [[("x", True)] * 2, [("x", True)] * 2]
+    plain, _ = explored(machine, make())
+    strategy = make()
+    assert strategy.start()
+    run([machine[0], [*machine[1], ("y", True)]], strategy)
+    strategy.again()
+    assert explored(machine, strategy) == (plain, 0)
+
+
 def test_a_prefix_that_leads_elsewhere_is_noticed() -> None:
     strategy = ByPreemptions(1)
     assert strategy.start()

@@ -289,11 +289,16 @@ class Explorer:
                 run = self._world.run(pursuit.program, strategy)
             except Redundant:
                 explored.redundant += 1
+                if self._world.has_grown:
+                    strategy.again()
                 continue
             except Unfinished:
                 explored.unfinished += 1
                 continue
             except Diverged as reason:
+                if self._world.has_grown:
+                    strategy.again()
+                    continue
                 by_engine = isinstance(reason, PickedOtherwise)
                 explored.picked_otherwise += by_engine
                 explored.repeated += not by_engine
@@ -304,6 +309,8 @@ class Explorer:
                     attempts.begin()
                 continue
             attempts.begin()
+            if self._world.has_grown:
+                strategy.again()
             explored.judged += 1
             judged = self._judged(pursuit.program, run)
             pursuit.histories.add(judged.key)

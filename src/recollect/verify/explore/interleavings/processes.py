@@ -94,6 +94,7 @@ class ProcessWorld:
     """`waits` asks the engine who waits for whom."""
 
     unseen: str | None = None
+    has_grown = False
 
     def __init__(
         self,

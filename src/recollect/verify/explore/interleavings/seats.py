@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
+from recollect.verify.explore.interleavings.footprints import Footprint
 from recollect.verify.explore.interleavings.held_connection import Segment
-from recollect.verify.explore.interleavings.outside import StepOption
+from recollect.verify.explore.interleavings.outside import Outside, StepOption, StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ProgramOp
 
 DEADLINE_S = 600.0
@@ -50,6 +53,23 @@ class Seats(list[Seat]):
     @property
     def any_busy(self) -> bool:
         return any(seat.busy for seat in self)
+
+    def offer(self, found: StepOptions, begin: Callable[[Seat], Footprint]) -> None:
+        """Whose next operation could begin."""
+        for seat in self:
+            if not seat.busy and seat.begun < len(seat.ops):
+                found.offer(seat.name, f"begin:{seat.begun}", partial(begin, seat))
+
+    def offer_to_cancel(self, found: StepOptions, outside: Outside, cancel: Callable[..., Footprint]) -> None:
+        """Who could give up: where it waits, or as a reply comes."""
+        for seat in self:
+            if not seat.busy:
+                continue
+            found.offer(seat.name, f"cancel:{seat.begun}", partial(cancel, seat), mark="!")
+            for one in outside.waiting_connections:
+                if one.answers and one.answers[0].owner == seat.name:
+                    what = f"cancel+:{outside.place(seat.name, one)}"
+                    found.offer(seat.name, what, partial(cancel, seat, one), mark="~")
 
     def any_overdue(self, now: float) -> bool:
         return any(seat.busy and now - seat.begun_s > DEADLINE_S for seat in self)

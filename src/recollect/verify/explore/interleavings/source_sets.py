@@ -71,6 +71,8 @@ class SourceSets:
     """How many steps of this run have ended."""
     _first_new: int = 0
     """The first step of this run that the run before did not have."""
+    _known: int = 0
+    """How many states were known when this run began."""
     _handed: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
     _picked: str = ""
     _tries_all: bool = False
@@ -87,6 +89,7 @@ class SourceSets:
             self._first_new = len(self._stack) - 1
         self._advance = True
         self._depth = self._done = 0
+        self._known = len(self._stack)
         self._picked = ""
         return True
 
@@ -97,7 +100,9 @@ class SourceSets:
         return state.following
 
     def again(self) -> None:
+        """Forgets the states that only the last run has seen."""
         self._advance = False
+        del self._stack[self._known :]
 
     def pick(self, enabled: Sequence[Choice], last: str) -> int:
         if self._depth < len(self._stack):

@@ -7,6 +7,9 @@ from dataclasses import dataclass, field
 
 from recollect.verify.explore.interleavings.program import ClientsProgram
 
+GROWTHS_MAX = 8
+"""How often a schedule is repeated, for each store, because of connections that were not there before."""
+
 
 @dataclass
 class StorePast:
@@ -18,6 +21,15 @@ class StorePast:
     """Rehearsals that damage a store, and are left out from then on."""
     clients_max: int = 0
     """For how many clients at once this store has been used."""
+    has_grown: bool = False
+    """Whether the last schedule left more connections open than any before it: the same choices, made again, would go
+    otherwise, since those are there now."""
+    _connections_max: int = 0
+    _growths: int = 0
+    _growing: dict[ClientsProgram, list[str]] = field(default_factory=dict)
+    """The schedules after which more connections were open than before, in this order."""
+    _grown: set[ClientsProgram] = field(default_factory=set)
+    """Programs whose connections this store has."""
     _matters: dict[ClientsProgram, bool] = field(default_factory=dict)
     _known: set[tuple[int, str, str]] = field(default_factory=set)
     """What has met on the engine, where scripts stay."""
@@ -39,6 +51,28 @@ class StorePast:
 
     def opened(self) -> None:
         self._rehearsed, self.clients_max = set(), 0
+        self.has_grown, self._connections_max, self._growths = False, 0, 0
+        self._grown = set()
+
+    def counts(self, connections: int) -> None:
+        """So many are open now. A store that opens more and more never goes the same way twice, and is not asked to."""
+        self.has_grown = connections > self._connections_max and self._growths < GROWTHS_MAX
+        self._growths += self.has_grown
+        self._connections_max = max(self._connections_max, connections)
+
+    def ended(self, program: ClientsProgram, schedule: str, connections: int) -> None:
+        """After this schedule, so many are open: a new store, on which it is run first, will have as many."""
+        self.counts(connections)
+        if self.has_grown:
+            self._growing.setdefault(program, []).append(schedule)
+            self._grown.add(program)
+
+    def grows_by(self, program: ClientsProgram) -> list[str]:
+        """What opens the connections that a new store lacks."""
+        if program in self._grown:
+            return []
+        self._grown.add(program)
+        return self._growing.get(program, [])
 
     def knows(self, program: ClientsProgram) -> bool:
         """Whether the engine has seen all that meets in it."""

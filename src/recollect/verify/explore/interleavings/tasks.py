@@ -19,7 +19,6 @@ import contextlib
 import contextvars
 import random
 from collections.abc import Coroutine, Generator
-from functools import partial
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
@@ -125,6 +124,10 @@ class TaskWorld:
     def is_used(self) -> bool:
         return self._used > 1
 
+    @property
+    def has_grown(self) -> bool:
+        return self._past.has_grown
+
     # ---- one schedule
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
@@ -138,8 +141,15 @@ class TaskWorld:
             self._warm(program)
         else:
             self._rehearse(program)
+            for schedule in self._past.grows_by(program):
+                with contextlib.suppress(Unfinished, Diverged):
+                    self._one(program, started(Replay(schedule)), 0)
         self._used += 1
-        return self._one(program, strategy, self._cancellations)
+        self._past.counts(self._connections)
+        try:
+            return self._one(program, strategy, self._cancellations)
+        finally:
+            self._past.ended(program, "".join(self._course.codes), 0 if self._dirty else self._connections)
 
     def _past_matters(self, program: ClientsProgram) -> bool:
         """Whether a store that has been used once goes another way: then it is opened anew for each schedule. The first
@@ -404,27 +414,13 @@ class TaskWorld:
         found = StepOptions()
         self._outside.offer(found)
         if not self._free:
-            self._offer_operations(found)
-            self._offer_cancellations(found)
+            self._seats.offer(found, self._begin)
+            if self._cancellations_left:
+                self._seats.offer_to_cancel(found, self._outside, self._cancel)
         if self._free or self._seats.any_busy:
             self._outside.offer_timer(loop, found)
         options = found if self._free else self._seats.without_rounds(found)
         return sorted(options, key=_in_order) if len(options) > 1 else options
-
-    def _offer_operations(self, found: StepOptions) -> None:
-        for seat in self._seats:
-            if not seat.busy and seat.begun < len(seat.ops):
-                found.offer(seat.name, f"begin:{seat.begun}", partial(self._begin, seat))
-
-    def _offer_cancellations(self, found: StepOptions) -> None:
-        for seat in self._seats if self._cancellations_left else ():
-            if not seat.busy:
-                continue
-            found.offer(seat.name, f"cancel:{seat.begun}", partial(self._cancel, seat), mark="!")
-            for one in self._outside.waiting_connections:
-                if one.answers and one.answers[0].owner == seat.name:
-                    what = f"cancel+:{self._outside.place(seat.name, one)}"
-                    found.offer(seat.name, what, partial(self._cancel, seat, one), mark="~")
 
     # ---- what happens outside
 

@@ -106,6 +106,7 @@ class ThreadWorld:
     """`is_idle` says whether the engine has nothing to do: then whoever waits for its answer has got it."""
 
     unseen: str | None = None
+    has_grown = False
 
     def __init__(
         self,

@@ -72,6 +72,11 @@ class World(Protocol):
         ...
 
     @property
+    def has_grown(self) -> bool:
+        """Whether the last schedule left connections open that were not there before: it would go otherwise now."""
+        ...
+
+    @property
     def unseen(self) -> str | None:
         """What the store does out of sight, so that not every order could be tried."""
         ...
