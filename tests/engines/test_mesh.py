@@ -2,7 +2,9 @@
 
 import contextlib
 import logging
+import random
 import socket
+import threading
 
 import pytest
 
@@ -43,3 +45,34 @@ def test_a_mesh_closes_on_connections_that_it_has_just_accepted(caplog: pytest.L
                     client.connect((HOST, seen))
             mesh.close()
             assert [one.getMessage() for one in caplog.records] == []
+
+
+def _answer(server: socket.socket) -> None:
+    """Answers everything that one client asks."""
+    connection, _ = server.accept()
+    with connection, contextlib.suppress(OSError):
+        while connection.recv(64):
+            connection.sendall(b"+OK\r\n")
+
+
+@pytest.mark.parametrize(
+    ("greeting", "lost"), [(b"PING\r\n", True), (b"listening-port\r\n$4\r\n7001\r\n", False)]
+)
+def test_replies_are_lost_on_their_way_to_clients_alone(greeting: bytes, *, lost: bool) -> None:
+    with socket.create_server((HOST, 0)) as server, contextlib.ExitStack() as stack:
+        answering = threading.Thread(target=_answer, args=(server,))
+        answering.start()
+        stack.callback(answering.join)
+        mesh = Mesh()
+        stack.callback(mesh.close)
+        seen, _ = mesh.stand_before("node", server.getsockname()[1])
+        mesh.stand_before("replica", 7001)
+        mesh.lose_replies(1, random.Random(7))
+        client = stack.enter_context(socket.create_connection((HOST, seen), 30))
+        replies = []
+        with contextlib.suppress(ConnectionError):
+            for _ in range(10):
+                client.sendall(greeting)
+                replies.append(client.recv(64))
+        assert (set(replies) == {b"+OK\r\n"} and len(replies) == 10) is not lost
+        assert replies[:4] == [b"+OK\r\n"] * 4, "until a server would have said who it is"

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import random
 import re
 import threading
 from collections.abc import Coroutine, Iterable
@@ -25,6 +26,8 @@ SENTINELS = "sentinels"
 _SENDER = slice(40, 80)
 _REPLICA = re.compile(rb"listening-port\r\n\$\d+\r\n(\d+)\r\n", re.IGNORECASE)
 _HEARD_MAX = 4096
+_GREETED = 4
+"""After so many replies a server would have said who it is."""
 _TIMEOUT_S = 30.0
 
 Result = TypeVar("Result")
@@ -37,6 +40,12 @@ class _MeshLink:
     by: str | None = None
     heard: bytearray = field(default_factory=bytearray)
     ends: asyncio.Event = field(default_factory=asyncio.Event)
+    asked: bool = False
+    replies: int = 0
+
+    @property
+    def is_client_s(self) -> bool:
+        return not self.is_bus and self.by is None and self.replies > _GREETED
 
 
 class Mesh:
@@ -50,6 +59,8 @@ class Mesh:
         self._serving: set[asyncio.Task[None]] = set()
         self._listeners: list[asyncio.Server] = []
         self._changed = asyncio.Event()
+        self._lost_one_in = 0
+        self._rng = random.Random()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, daemon=True, name="mesh")
         self._thread.start()
@@ -81,6 +92,11 @@ class Mesh:
                     link.ends.set()
 
         self._run(end())
+
+    def lose_replies(self, one_in: int, rng: random.Random) -> None:
+        """Loses a client's replies at random, one in so many, each with its connection; 0 ends that. The server has
+        done by then what it was asked. Servers hear each other as before."""
+        self._rng, self._lost_one_in = rng, one_in
 
     def close(self) -> None:
         async def end() -> None:
@@ -157,8 +173,18 @@ class Mesh:
                     self._identify(link)
                 while link.by is not None and frozenset((link.by, link.to)) in self._cuts:
                     await self._changed.wait()
+                if not hears and self._is_lost(link):
+                    return
+                link.asked = link.asked or hears
                 sink.write(data)
                 await sink.drain()
+
+    def _is_lost(self, link: _MeshLink) -> bool:
+        if not link.asked:
+            return False
+        link.asked = False
+        link.replies += 1
+        return bool(self._lost_one_in and link.is_client_s and self._rng.randrange(self._lost_one_in) == 0)
 
     def _identify(self, link: _MeshLink) -> None:
         if link.is_bus:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from abc import abstractmethod
 from typing import TypeVar
 
@@ -39,6 +40,10 @@ class MeshedGroup(ServerGroup[Server]):
         """What it had sent and had not arrived is gone, as with its host; then everybody is reached again."""
         self._proxies.lose(self._name_of(server))
         self._proxies.heal()
+
+    def lose_replies(self, one_in: int, rng: random.Random) -> None:
+        """Clients lose one reply in so many, and the connection with it; 0: none any more."""
+        self._proxies.lose_replies(one_in, rng)
 
     def heal(self) -> None:
         self._proxies.heal()

@@ -19,6 +19,7 @@ from recollect.verify.running.faults.faulted_run import FaultedRun
 CHANGE_TIMEOUT_S = 30.0
 _STEP_S = 0.05
 _SLOTS_MOVED = 6
+REPLIES_PER_LOSS = 8
 
 Group = RedisClusterEngine | RedisSentinelEngine
 
@@ -103,6 +104,17 @@ class BetweenProxies(Injection):
 
     def record(self) -> None:
         group_of(self.run).put_proxies_between()
+
+
+class RepliesLost(BetweenProxies):
+    """Those to clients, from any server; the servers hear each other as before."""
+
+    def strike(self) -> None:
+        run, engine = self.run, group_of(self.run)
+        with run.striking("lost-ack", f"about one reply in {REPLIES_PER_LOSS} is lost"):
+            engine.lose_replies(REPLIES_PER_LOSS, run.rng)
+            run.go_on(run.scenario.before_s)
+            engine.lose_replies(0, run.rng)
 
 
 class IsolatePrimary(BetweenProxies):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from recollect.guarantees import MADE_OF
 from recollect.verify import providers
+from recollect.verify.running.faults.cluster import REPLIES_PER_LOSS, RepliesLost
 from recollect.verify.running.faults.connection_limit import occupied
-from recollect.verify.running.faults.fault import Fault, Injection, servers_only
+from recollect.verify.running.faults.fault import Fault, Injection, ours_only, servers_only
+from recollect.verify.running.faults.faulted_run import FaultedRun
 from recollect.verify.running.proxy import Proxy
 from recollect.verify.running.scenario import Scenario
 
-REPLIES_PER_LOSS = 8
 LATENCY_S = (0.01, 0.06)
 RESETS = 3
 RESET_EVERY_S = 0.04
@@ -28,6 +30,17 @@ def _networked(scenario: Scenario) -> str | None:
     if scenario.engine_name == "sqlite" or scenario.policy == "embedded":
         return "the engine lives inside the target's process: there is no network between them"
     return None
+
+
+_PROXIED_GROUPS = ("redis-cluster", "redis-sentinel")
+
+
+def _replies_pass_a_proxy(scenario: Scenario) -> str | None:
+    if scenario.engine_kind in MADE_OF:
+        if scenario.engine_kind not in _PROXIED_GROUPS:
+            return f"{scenario.engine_name}: nothing stands between its servers and their clients"
+        return ours_only(scenario)
+    return _networked(scenario)
 
 
 def _limited(scenario: Scenario) -> str | None:
@@ -53,6 +66,10 @@ class LostAck(_Proxied):
             self.proxy.lose_replies(within=REPLIES_PER_LOSS)
             self.run.go_on(self.run.scenario.before_s)
             self.proxy.lose_replies(within=0)
+
+
+def _lost_ack(run: FaultedRun) -> Injection:
+    return RepliesLost(run) if run.scenario.engine_kind in MADE_OF else LostAck(run)
 
 
 class Latency(_Proxied):
@@ -102,11 +119,12 @@ class PoolTaken(Injection):
 NETWORK_FAULTS = (
     Fault(
         "lost-ack",
-        LostAck,
+        _lost_ack,
         verifies="a write that took effect although its acknowledgement was lost is stored only once when it is"
         " retried",
         does_not_verify="requests that never arrive: see cut",
-        obstacle=_networked,
+        obstacle=_replies_pass_a_proxy,
+        on_groups=("",),
     ),
     Fault(
         "latency",
