@@ -1,6 +1,7 @@
 """What only the PostgreSQL store does; what every store does is in `tests/contract`."""
 
 import asyncio
+import socket
 import time
 from datetime import timedelta
 from typing import Any
@@ -21,6 +22,7 @@ from recollect import (
 )
 from recollect.stores.postgres import schema
 from recollect.stores.postgres import store as module
+from recollect.stores.postgres.pool import READ_BYTES_MAX
 from recollect.verify.engines import NotInstalled
 from tests.stores.postgres_place import Place, places, started, until
 
@@ -106,6 +108,22 @@ async def test_history_of_the_last_reads_only_those(place: Place) -> None:
         assert "Removed by Filter" not in plan
         assert await texts(store, "s", last=2) == ["4999", "5000"]
         assert await texts(store, "s", after=4990, last=3) == ["4998", "4999", "5000"]
+
+
+async def test_an_answer_is_read_into_a_small_buffer(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of what glibc keeps: a larger one comes from the kernel, page by page, for each answer."""
+    async with open_store(place.url) as store:
+        await store.append("s", [Message("user", "x" * 1_000)] * 200)
+        asked: list[int] = []
+        receive = socket.socket.recv
+
+        def recv(one: socket.socket, size: int) -> bytes:
+            asked.append(size)
+            return receive(one, size)
+
+        monkeypatch.setattr(socket.socket, "recv", recv)
+        assert len(await store.history("s")) == 200
+        assert 0 < max(asked) <= READ_BYTES_MAX
 
 
 async def test_appending_updates_no_index_of_the_session(place: Place) -> None:

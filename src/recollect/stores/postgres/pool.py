@@ -12,6 +12,7 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 from recollect.errors import EngineUnavailable, RecollectError, StoreClosed
 from recollect.owner import Owner
@@ -22,6 +23,10 @@ IDLE_TRUSTED_S = 0.005
 """A connection used this recently is not checked."""
 
 CLOSE_TIMEOUT_S = 2.0
+
+READ_BYTES_MAX = 64 * 1024
+"""Read from a socket at once. asyncio would make room for 256 KiB each time, which may have to come from the kernel and
+go back there: that took a fifth of the time of reading a hundred messages."""
 
 
 class PostgresPoolExhausted(EngineUnavailable):
@@ -146,6 +151,9 @@ class PostgresPool:
             connected = await connect_newest(self._url, deadline, self._timeline)
             connection = connected.connection
             self._note(connection, connected.timeline or 0)
+        transport: Any = getattr(connection, "_transport", None)
+        if hasattr(transport, "max_size"):  # it is of asyncio's own loop, and not encrypted
+            transport.max_size = READ_BYTES_MAX
         try:
             if self._prepare is not None:
                 async with asyncio.timeout(remaining_s(deadline)):
