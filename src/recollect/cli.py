@@ -10,6 +10,7 @@ tracebacks.
 from __future__ import annotations
 
 import codecs
+import errno
 import functools
 import importlib
 import io
@@ -235,7 +236,10 @@ def main() -> None:
         sys.exit(exit_codes.USAGE)
     except KeyboardInterrupt:
         sys.exit(exit_codes.INCONCLUSIVE)
-    except Exception:
+    except Exception as error:
+        if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+            typer.echo(f"recollect: {error.strerror}: free some room, or write somewhere else", err=True)
+            sys.exit(exit_codes.USAGE)
         told = f"recollect: this is a bug in recollect; please report it\n{traceback.format_exc()}"
         typer.echo(printable(told), err=True)
         sys.exit(exit_codes.INTERNAL)

@@ -13,7 +13,9 @@ import psutil
 import pytest
 from typer.testing import CliRunner
 
+from recollect import Message
 from recollect.cli import COMMANDS, build
+from recollect.sync import open_store
 
 RECOLLECT = [sys.executable, "-m", "recollect"]
 
@@ -147,6 +149,21 @@ def test_a_full_disk_hides_no_violation(tmp_path: Path) -> None:
     done = recollect("report", str(history), "--html", "/dev/full", cwd=tmp_path)
     assert "cannot write /dev/full: No space left on device" in done.stderr
     assert done.returncode == 1
+
+
+@pytest.mark.parametrize("arguments", ["engines", "doctor memory.db", "audit memory.db", "export memory.db"])
+def test_a_full_disk_under_standard_output_is_no_bug(tmp_path: Path, arguments: str) -> None:
+    with open_store(f"sqlite:///{tmp_path}/memory.db") as store:
+        store.append("s", [Message("user", "hello")])
+    url = f"sqlite:///{tmp_path}/memory.db"
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            [*RECOLLECT, *arguments.replace("memory.db", url).split()],
+            stdout=full, stderr=subprocess.PIPE, text=True, timeout=120, check=False,
+        )  # fmt: skip
+    assert done.returncode == 2
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_what_a_target_prints_when_it_is_imported_is_not_in_the_document(tmp_path: Path) -> None:

@@ -49,6 +49,10 @@ def export(
     except BrokenPipeError:
         echo("recollect export: the reader has gone; the exported file is incomplete", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
+    except OSError as error:
+        told = f"standard output: {error.strerror or error}; the exported file is incomplete"
+        echo(f"recollect export: {told}", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
     echo(f"exported {_counted(moved)}", err=True)
     echo(f"not in the file: {LEFT_OUT}", err=True)
     if moved.left_out:
