@@ -6,6 +6,7 @@ twice, and what was to expire still does. `Movable` is implemented by every stor
 it is not part of the contract, because `restore` takes records as they are.
 """
 
+from collections.abc import Sequence
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -80,11 +81,14 @@ def piece_of(
     updated: float | None,
     metadata: bytes | None = None,
     kept: SessionKept | None = None,
+    turns: Sequence[RememberedTurn] = (),
 ) -> Piece:
-    """The next piece of a session that is at `base`, up to `last`: each gap without a message becomes one run."""
+    """The next piece of a session that is at `base`, up to `last`: each gap without a message becomes one run. So does
+    what is retracted at its beginning, from the first of these turns that has something left."""
     floor = base
     if base == 0:
         floor = stored[0].sequence - 1 if stored else last - 1
+        floor = min((turn.first - 1 for turn in turns if turn.first <= floor < turn.last), default=floor)
     rows: list[tuple[int, bytes]] = []
     before, marked = floor, 0
     for item in stored:

@@ -271,6 +271,7 @@ class _Writing:
             updated=opened.updated,
             metadata=metadata_record(opened.metadata) if last and opened.metadata else None,
             kept=opened.kept if last else None,
+            turns=() if opened.kept is None else opened.kept.turns,
         )
         try:
             await self._store.restore(opened.session, piece)

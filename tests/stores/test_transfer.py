@@ -17,6 +17,7 @@ import pytest
 from typer.testing import CliRunner, Result
 
 from recollect import Message, Refused, Store, TurnReused, Unreadable, open_store
+from recollect.audit import audit
 from recollect.cli import build
 from recollect.message import encode
 from recollect.moving import Piece
@@ -176,6 +177,29 @@ async def test_a_session_goes_on_where_it_was(url: str, tmp_path: Path, *, back:
         assert [item.sequence for item in await other.history(name, after=3)] == [receipt.last]
         assert [item.sequence for item in await other.history(name, last=2)] == [3, receipt.last]
         await imported(other, path)  # what came later is no other content
+
+
+async def test_an_audit_finds_nothing_in_what_was_imported(url: str, tmp_path: Path) -> None:
+    """Also where the first turns have lost messages to a retraction."""
+    said = [Message("user", "a")] * 3
+    async with open_store(f"sqlite:///{tmp_path}/one.db") as one:
+        for turn in ("before", "of three", "after"):
+            await one.append("s", said, turn=turn)
+        await one.retract("s", 1, 2, 3, 4, turn="retraction")
+        await one.append("nothing left", said, turn="whole")
+        await one.retract("nothing left", 1, 2, 3)
+        await one.annotate("nothing left", {"a": 1})
+        await one.append("replaced", said, turn="whole")
+        await one.replace("replaced", said, turn="replacement")
+        await one.retract("replaced", 4)
+        await written(one, tmp_path / "one.jsonl")
+        wanted = await content(one)
+    for target in (url, f"sqlite:///{tmp_path}/two.db"):
+        async with open_store(target) as other:
+            await imported(other, tmp_path / "one.jsonl")
+            assert await content(other) == wanted
+        report = await audit(target, rate=None)
+        assert report.counts == {}, report.findings
 
 
 async def test_what_has_expired_meanwhile_is_not_imported(tmp_path: Path) -> None:
