@@ -419,6 +419,8 @@ def _parsed(path: Path, number: int, line: bytes) -> tuple[str, dict[str, Any]]:
         if not isinstance(fields, dict):
             raise TypeError
         kind = _KINDS[next(iter(fields))]
+        if kind == "head" and type(form := fields["format"]) is int and form > FORMAT:
+            raise Unreadable(f"{path}: format {form}, and this release knows {FORMAT}: upgrade recollect")
         if not _WANTED[kind] <= fields.keys() or (kind == "head" and fields["format"] not in FORMATS):
             raise ValueError("not a format that this release knows")
     except (ValueError, TypeError, KeyError, StopIteration, RecursionError) as error:

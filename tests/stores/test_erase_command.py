@@ -46,6 +46,17 @@ def test_it_says_what_it_reached(url: str, tmp_path: Path, flags: tuple[str, ...
     assert b"canary-91c2" not in (tmp_path / "memory.db").read_bytes()
 
 
+def test_an_id_that_nobody_knows_is_doubted(url: str) -> None:
+    result = erase(url, "xiao-lee", "--yes")
+    assert result.exit_code == 0
+    assert "there was no session 'xiao-lee': is that its id?" in result.output
+    for _ in range(2):
+        assert "is that its id" not in erase(url, "xiao-li", "--yes").output
+        with open_store(url) as store:
+            store.append("xiao-li", [Message("user", "again")])
+            store.forget("xiao-li")
+
+
 def test_as_json(url: str) -> None:
     report = json.loads(erase(url, "xiao-li", "--yes", "--json").output)
     assert report["session"] == "xiao-li"

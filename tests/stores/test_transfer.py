@@ -227,6 +227,13 @@ async def test_a_file_of_the_first_format(url: str) -> None:
             assert found["a/b"]["turns"] == []
 
 
+async def test_a_file_of_a_newer_release_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "memory.jsonl"
+    path.write_text('{"recollect":"export","format":99,"release":"9.0.0","export":"x"}\n')
+    with pytest.raises(Unreadable, match="format 99, and this release knows 2: upgrade recollect"):
+        check_file(path)
+
+
 async def test_a_file_that_is_not_whole_is_refused_and_nothing_is_written(tmp_path: Path) -> None:
     path, broken = tmp_path / "memory.jsonl", tmp_path / "broken.jsonl"
     async with open_store(f"sqlite:///{tmp_path}/one.db") as one:

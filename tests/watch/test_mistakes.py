@@ -113,6 +113,12 @@ def test_a_command_that_is_not_there_is_noticed_at_once(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_replica_is_of_the_same_engine(tmp_path: Path) -> None:
+    code, told = said_by("redis://127.0.0.1:1", "--replica", "postgresql://127.0.0.1:1", "--once")
+    assert code == 2
+    assert "--replica postgresql://127.0.0.1:1 is of another engine" in told
+
+
 async def test_a_command_that_hangs_does_not_blind_the_watch(tmp_path: Path) -> None:
     """Its rounds go on meanwhile; the commands are run one after the other."""
     gate, told = tmp_path / "gate", tmp_path / "told"

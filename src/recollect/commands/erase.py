@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from contextlib import suppress
 from typing import Annotated
 
 import msgspec
@@ -15,9 +16,10 @@ from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.existing import require_file
 from recollect.commands.json_output import JsonOption
 from recollect.erasure import Erasure
-from recollect.errors import RecollectError
+from recollect.errors import RecollectError, Unreadable
 from recollect.opening import open_store
 from recollect.secret import scrub
+from recollect.store import SessionState
 
 
 def erase(
@@ -45,10 +47,12 @@ def erase(
         echo("recollect erase: nothing was erased; --yes does not ask", err=True)
         raise typer.Exit(exit_codes.USAGE)
     try:
-        report = asyncio.run(_erase(url, session, witness))
+        report, was = asyncio.run(_erase(url, session, witness))
     except RecollectError as error:
         echo(f"recollect erase: {scrub(str(error), url)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
+    if was is SessionState.ABSENT:
+        echo(f"there was no session {session!r}: is that its id?", err=True)
     if json_file is not None:
         told = {"recollect": __version__, **msgspec.to_builtins(report)}
         json_output.write(json.dumps(told, indent=2), json_file)
@@ -64,12 +68,16 @@ def _confirmed(session: str) -> bool:
         return False
 
 
-async def _erase(url: str, session: str, witness: str | None) -> Erasure:
+async def _erase(url: str, session: str, witness: str | None) -> tuple[Erasure, SessionState | None]:
+    """What was reached, and what the session was before; None if that could not be read, which hinders nothing."""
     require_file(url)
+    was = None
     async with open_store(url, witness=witness) as store:
+        with suppress(Unreadable):
+            was = await store.state(session)
         report = await store.forget(session, erase=True)
     assert report is not None
-    return report
+    return report, was
 
 
 def _show(report: Erasure) -> None:

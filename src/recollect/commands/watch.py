@@ -17,7 +17,7 @@ from recollect import exit_codes
 from recollect.audit.auditing import check_auditable
 from recollect.audit.sqlite import file_of
 from recollect.commands.console import echo
-from recollect.doctor.examination import check_one_server
+from recollect.doctor.examination import POSTGRES, REDIS, check_one_server
 from recollect.errors import CannotOpen, EngineUnavailable, RecollectError, Refused
 from recollect.printable import counted, printable
 from recollect.secret import scheme_of, scrub, shown
@@ -109,6 +109,8 @@ def watch(
         if replica is not None:
             check_one_server(replica)
             check_auditable(replica)
+            if _engine_of(replica) != _engine_of(url):
+                raise Refused(f"--replica {shown(replica)} is of another engine than {shown(url)}")
         address = _host_and_port(prometheus) if prometheus else None
         words = _words(command)
         remembered = _memory_of(url, memory, clean=clean)
@@ -140,6 +142,11 @@ def watch(
         remembered.remove()
         echo(told)
     raise typer.Exit(code)
+
+
+def _engine_of(url: str) -> str:
+    scheme = scheme_of(url).partition("+")[0]
+    return "redis" if scheme in REDIS else "postgres" if scheme in POSTGRES else scheme
 
 
 def _memory_of(url: str, given: Path | None, *, clean: bool) -> CanaryMemory:
