@@ -62,13 +62,15 @@ class LongWays:
 
     def __init__(self, saver: RecollectSaver, monkeypatch: pytest.MonkeyPatch) -> None:
         self.taken = 0
-        wait = saver._loop.wait
+        for name in ("wait", "reach"):
+            monkeypatch.setattr(saver._loop, name, self._counted(getattr(saver._loop, name)))
 
+    def _counted(self, way: Any) -> Any:
         def counted(work: Any) -> Any:
             self.taken += 1
-            return wait(work)
+            return way(work)
 
-        monkeypatch.setattr(saver._loop, "wait", counted)
+        return counted
 
 
 def step(saver: RecollectSaver, config: Any, number: int, **values: Any) -> Any:
@@ -166,6 +168,38 @@ def test_a_caller_interrupted_at_any_step_holds_nobody_up(
     ways = LongWays(saver, monkeypatch)
     step(saver, config, 9_999, said="last")
     assert ways.taken == 0
+
+
+@SQLITE
+async def test_while_commits_are_short_a_change_is_made_on_the_callers_own_event_loop(
+    place: Place, thread: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with await asyncio.to_thread(RecollectSaver, place.url) as saver:
+        shelf: Any = saver._shelf
+        ways = LongWays(saver, monkeypatch)
+        others = 0
+
+        async def other() -> None:
+            nonlocal others
+            while True:
+                others += 1
+                await asyncio.sleep(0)
+
+        task = asyncio.create_task(other())
+        config = thread
+        for number in range(1, 5):
+            shelf._commit_s = 0.0  # however slow this disk is
+            checkpoint, metadata, versions = _checkpoint(number)
+            config = await saver.aput(config, checkpoint, metadata, versions)
+            shelf._commit_s = 0.0
+            await saver.aput_writes(config, [("said", number)], "task")
+        assert ways.taken == 0
+        assert others >= 8
+        task.cancel()
+        shelf._commit_s = 1.0
+        await saver.aput(config, *_checkpoint(5))
+        assert ways.taken == 1
+        assert [one.metadata["step"] async for one in saver.alist(thread)] == [5, 4, 3, 2, 1]
 
 
 @SQLITE
@@ -276,7 +310,7 @@ def test_what_waits_for_a_lock_too_long_is_stopped(
             try:
                 async with connection.transaction():
                     await connection.execute("LOCK TABLE langgraph_checkpoints")
-                    given: Any = saver._row(config, *_second())
+                    given: Any = saver._row(config, *_checkpoint(2))
                     with pytest.raises(OutcomeUnknown):
                         await asyncio.to_thread(shelf.put_here, *given)
                     deadline = time.monotonic() + 10
@@ -393,10 +427,11 @@ def test_answers_may_come_in_pieces_of_any_size(
         assert ways.taken == 0
 
 
-def _second() -> tuple[Any, Any, Any]:
-    checkpoint: Any = {**empty_checkpoint(), "id": "0002", "channel_versions": {"said": "2"}}
-    checkpoint["channel_values"] = {"said": "second"}
-    return checkpoint, {"step": 2}, {"said": "2"}
+def _checkpoint(number: int) -> tuple[Any, Any, Any]:
+    versions = {"said": str(number)}
+    checkpoint: Any = {**empty_checkpoint(), "id": f"{number:04}", "channel_versions": versions}
+    checkpoint["channel_values"] = {"said": number}
+    return checkpoint, {"step": number}, versions
 
 
 def _with(url: str, option: str) -> str:

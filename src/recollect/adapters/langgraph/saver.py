@@ -188,7 +188,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> RunnableConfig:
         """`put`."""
         given = self._row(config, checkpoint, metadata, new_versions)
-        await self._loop.reach(self._carried(lambda: self._shelf.put(*given)))
+        await self._achange(lambda near: near.put_here(*given), lambda: self._shelf.put(*given))
         row = given[0]
         return _config(row.place, row.id)
 
@@ -206,7 +206,9 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         """`put_writes`."""
         if pending := self._pending(writes, task_id, task_path):
             given = _place(config), key(config["configurable"]["checkpoint_id"]), pending
-            await self._loop.reach(self._carried(lambda: self._shelf.put_writes(*given)))
+            await self._achange(
+                lambda near: near.put_writes_here(*given), lambda: self._shelf.put_writes(*given)
+            )
 
     def delete_thread(self, thread_id: str) -> None:
         """Removes everything of a thread."""
@@ -274,15 +276,30 @@ class RecollectSaver(BaseCheckpointSaver[str]):
 
     def _change(self, here: Callable[[NearShelf], bool], there: Callable[[], Awaitable[None]]) -> None:
         """A change on this thread if it can be made here, else on the saver's loop."""
-        unknown: OutcomeUnknown | None = None
-        if (near := self._near()) is not None:
-            try:
-                if here(near):
-                    self._noted()
-                    return
-            except OutcomeUnknown as error:
-                unknown = error
-        self._loop.wait(self._carried(there, unknown))
+        done, unknown = self._changed_here(self._near(), here)
+        if not done:
+            self._loop.wait(self._carried(there, unknown))
+
+    async def _achange(self, here: Callable[[NearShelf], bool], there: Callable[[], Awaitable[None]]) -> None:
+        """The same for a caller on an event loop, which may be held up only for moments."""
+        near = self._near()
+        done, unknown = self._changed_here(near if near is not None and near.is_quick else None, here)
+        if done:
+            await asyncio.sleep(0)  # whoever puts one after another lets others run
+        else:
+            await self._loop.reach(self._carried(there, unknown))
+
+    def _changed_here(
+        self, near: NearShelf | None, here: Callable[[NearShelf], bool]
+    ) -> tuple[bool, OutcomeUnknown | None]:
+        """Whether it was made; if nobody knows, how that was told."""
+        try:
+            done = near is not None and here(near)
+        except OutcomeUnknown as error:
+            return False, error
+        if done:
+            self._noted()
+        return done, None
 
     def _noted(self) -> None:
         if self._witness is not None:

@@ -138,6 +138,11 @@ class NearShelf(Protocol):
     `OutcomeUnknown` it takes the other way, too; but an error there does not say what became of this call.
     """
 
+    @property
+    def is_quick(self) -> bool:
+        """Whether its changes take moments, so that they may be made on somebody's event loop."""
+        ...
+
     def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> bool: ...
 
     def put_writes_here(

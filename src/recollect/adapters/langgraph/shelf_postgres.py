@@ -205,6 +205,10 @@ class PostgresShelf:
     def durability(self) -> Durability:
         return self._reach.durability
 
+    @property
+    def is_quick(self) -> bool:
+        return False
+
     async def mark(self) -> int:
         [(_, mark)] = await self._fetch(IDENTITY)
         return int(mark)

@@ -93,6 +93,10 @@ class SqliteShelf(SqliteTransactions[Job]):
         self._turns = NearTurns()
         self._near = self._connect()
 
+    @property
+    def is_quick(self) -> bool:
+        return self._inline()
+
     async def mark(self) -> int:
         [(_, mark)] = await self._rows(IDENTITY, ())
         return int(mark)
@@ -172,6 +176,7 @@ class SqliteShelf(SqliteTransactions[Job]):
             self._roll_back(connection)  # what a caller left who was interrupted in doing so
             if not alone:
                 connection.execute("BEGIN IMMEDIATE")
+            started = time.monotonic()
             if guard.harm_before_write(locked=not alone) is not None:
                 return False
             if job(connection) is False:
@@ -179,6 +184,7 @@ class SqliteShelf(SqliteTransactions[Job]):
             if not alone:
                 ending = True
                 connection.execute("COMMIT")
+            self._note_commit(time.monotonic() - started)
             return guard.harm_after_commit() is None
         except sqlite3.Error as error:
             ending = ending or code_of(error) & 0xFF == sqlite3.SQLITE_IOERR

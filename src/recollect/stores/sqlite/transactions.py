@@ -125,6 +125,9 @@ class SqliteTransactions(ABC, Generic[Job]):
         """Whether commits are short enough for the event loop."""
         return self._commit_s <= INLINE_MAX_S and self._policy.journal == "wal"
 
+    def _note_commit(self, taken_s: float) -> None:
+        self._commit_s = 0.8 * self._commit_s + 0.2 * taken_s
+
     async def _submit(self, job: Job) -> Any:
         """The job's result: at once if nobody else writes and commits are short, else together with others."""
         self._check_open(NotWritten)
@@ -186,7 +189,7 @@ class SqliteTransactions(ABC, Generic[Job]):
                 return None
         except sqlite3.Error as error:
             raise commit_failed(self._path, error) from error
-        self._commit_s = 0.8 * self._commit_s + 0.2 * (time.monotonic() - started)
+        self._note_commit(time.monotonic() - started)
         self._check(self._guard.harm_after_commit())
         return results
 
