@@ -19,7 +19,7 @@ from recollect.stores.redis.servers import OneIdentity
 from recollect.stores.redis.settings import QUESTIONS_COUNT
 from recollect.stores.redis.shard import Guard, Shard
 from recollect.stores.redis.slots import Node
-from recollect.stores.redis.wire import Reply, Wire
+from recollect.stores.redis.wire import Reply, Wire, WireLost
 
 ADDRESS = parse_address("redis+cluster://127.0.0.1:1,127.0.0.1:2,127.0.0.1:3")
 
@@ -147,6 +147,30 @@ async def test_nobody_waits_for_an_answer_beyond_the_time_limit() -> None:
         await servers.close()
     assert isinstance(results[0], NotWritten), results
     assert isinstance(results[1], EngineUnavailable), results
+
+
+class SilentWire(FakeWire):
+    closed = False
+
+    def abort(self) -> None:
+        self.closed = True
+        self.ended.set()
+
+    async def replies(self, request: bytes, count: int) -> list[Reply]:
+        await self.ended.wait()
+        raise WireLost("the engine closed the connection")
+
+
+async def test_a_read_under_way_when_its_store_is_closed_does_not_blame_the_engine() -> None:
+    shard = Shard(
+        ADDRESS.at(ADDRESS.nodes[0]), Options(), lambda: OneIdentity(ADDRESS), planned=lambda shard: None
+    )
+    shard.pool.adopt(cast(Wire, SilentWire()))
+    reading = asyncio.create_task(shard.ask(b"", 1, attempts=1))
+    await asyncio.sleep(0)
+    await shard.close()
+    with pytest.raises(StoreClosed):
+        await reading
 
 
 class SlowWire(FakeWire):

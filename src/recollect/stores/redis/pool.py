@@ -22,7 +22,7 @@ class RedisPool:
         self._idle: list[Wire] = []
         self._lent: set[Wire] = set()
         self._opening = 0
-        self._closed = False
+        self.is_closed = False
         self._waiting: deque[asyncio.Future[Wire | None]] = deque()
 
     def take(self) -> Wire | None:
@@ -76,7 +76,7 @@ class RedisPool:
         self._idle.append(wire)
 
     def give_back(self, wire: Wire) -> None:
-        if self._closed:
+        if self.is_closed:
             wire.abort()
         if wire.closed:
             self._lent.discard(wire)
@@ -101,7 +101,7 @@ class RedisPool:
             self._idle.pop().abort()
 
     async def close(self) -> None:
-        self._closed = True
+        self.is_closed = True
         wires = [*self._idle, *self._lent]
         self._idle.clear()
         for wire in wires:
@@ -110,7 +110,7 @@ class RedisPool:
             await wire.ended.wait()
 
     async def _open(self) -> Wire:
-        if self._closed:
+        if self.is_closed:
             raise StoreClosed
         self._opening += 1
         try:

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
-from recollect.errors import CannotOpen, EngineUnavailable, NotWritten, OutcomeUnknown
+from recollect.errors import CannotOpen, EngineUnavailable, NotWritten, OutcomeUnknown, StoreClosed
 from recollect.store import Durability, Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import Commit, QueuedWrite
@@ -122,6 +122,8 @@ class Shard:
                     try:
                         return await wire.replies(request, count)
                     except WireLost as error:
+                        if self.pool.is_closed:
+                            raise StoreClosed from error
                         if attempt == attempts:
                             raise not_connected(error, self.address.shown) from error
                     finally:
