@@ -9,7 +9,7 @@ not asked here.
 """
 
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 from langchain_core import messages
 from langgraph.checkpoint.serde.jsonplus import EXT_PYDANTIC_V2, JsonPlusSerializer
@@ -56,35 +56,44 @@ _SHAPED = ("tool_calls", "invalid_tool_calls", "usage_metadata", "tool_call_chun
 """Fields of a certain form, which `model_dump` leaves other keys out of. It passes on the others as they are."""
 
 
-class _MessageKind(NamedTuple):
-    module: str
-    name: str
-    dump: Callable[[Any], dict[str, Any]]
-    """As `model_dump`, without its arguments."""
-    fields: int
-    shaped: tuple[str, ...]
+Write = Callable[[Any], tuple[str, bytes]]
 
 
-_KNOWN = {
-    kind: _MessageKind(
-        module,
-        name,
-        kind.__pydantic_serializer__.to_python,
-        len(kind.model_fields),
-        tuple(field for field in _SHAPED if field in kind.model_fields),
-    )
-    for (module, name), kind in KINDS.items()
-}
+def _packer(kind: type[BaseModel]) -> Callable[[Any, Write], Ext]:
+    """How messages of this kind are written. Called for each message of a state at every step: what is known of the
+    kind is looked up once."""
+    module, name = kind.__module__, kind.__name__
+    dump = kind.__pydantic_serializer__.to_python  # as `model_dump`, without its arguments
+    fields = len(kind.model_fields)
+    shaped = tuple(field for field in _SHAPED if field in kind.model_fields)
+
+    def packed(message: Any, write: Write) -> Ext:
+        kept = message.__dict__
+        if len(kept) != fields or message.__pydantic_extra__ or (shaped and any(map(kept.get, shaped))):
+            kept = dump(message)
+        try:
+            return Ext(EXT_PYDANTIC_V2, packb((module, name, kept, "model_validate_json"), option=_PLAIN))
+        except MsgpackEncodeError:  # more than texts, numbers, lists and mappings
+            form, data = write((module, name, dump(message), "model_validate_json"))
+        if form != "msgpack":
+            raise ValueError(form)
+        return Ext(EXT_PYDANTIC_V2, data)
+
+    return packed
+
+
+_PACKERS = {kind: _packer(kind) for kind in KINDS.values()}
 
 
 class MessageSerializer(JsonPlusSerializer):
     """See the module."""
 
     def dumps_typed(self, obj: Any) -> tuple[str, bytes]:
-        write: Callable[[Any], tuple[str, bytes]] = super().dumps_typed
+        write: Write = super().dumps_typed
         if type(obj) is list:
+            packer = _PACKERS.get
             try:
-                return write([_packed(one, write) if type(one) in _KNOWN else one for one in obj])
+                return write([pack(one, write) if (pack := packer(type(one))) else one for one in obj])
             except Exception:
                 # Fields that do not fit, or a list that only pickle can write: that is told, or done, there.
                 pass
@@ -95,20 +104,6 @@ class MessageSerializer(JsonPlusSerializer):
         if kind != "msgpack":
             return super().loads_typed(data)
         return unpackb(raw, ext_hook=_reviving(self._unpack_ext_hook), option=OPT_NON_STR_KEYS)
-
-
-def _packed(message: Any, write: Callable[[Any], tuple[str, bytes]]) -> Ext:
-    module, name, dump, fields, shaped = _KNOWN[type(message)]
-    kept = message.__dict__
-    if len(kept) != fields or message.__pydantic_extra__ or any(map(kept.get, shaped)):
-        kept = dump(message)
-    try:
-        return Ext(EXT_PYDANTIC_V2, packb((module, name, kept, "model_validate_json"), option=_PLAIN))
-    except MsgpackEncodeError:  # more than texts, numbers, lists and mappings
-        form, data = write((module, name, dump(message), "model_validate_json"))
-    if form != "msgpack":
-        raise ValueError(form)
-    return Ext(EXT_PYDANTIC_V2, data)
 
 
 def _reviving(otherwise: Callable[[int, bytes], Any]) -> Callable[[int, bytes], Any]:
