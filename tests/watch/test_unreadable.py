@@ -112,6 +112,21 @@ async def test_a_password_that_was_changed_is_no_loss(
             await examine(url)
 
 
+async def test_a_right_that_was_taken_away_is_no_loss(
+    engine_of: Callable[[str], Engine], tmp_path: Path
+) -> None:
+    memory = await memory_of("postgres", engine_of, tmp_path)
+    role = f"r{memory.namespace}"
+    grant = f"GRANT CREATE, USAGE ON SCHEMA {memory.namespace} TO {role}"
+    await memory.postgres(f"CREATE ROLE {role} LOGIN", grant)
+    url = memory.url.replace("//postgres@", f"//{role}@", 1)
+    async with beside(url, tmp_path / "memory.db") as watched:
+        await memory.postgres(f"REVOKE ALL ON SCHEMA {memory.namespace} FROM {role}")
+        assert await watched.rounds(3) == []
+        await memory.postgres(grant)
+        await watched.heard()
+
+
 async def change_password(memory: Memory, name: str) -> None:
     """And everybody has to come in again."""
     if memory.kind == "redis":

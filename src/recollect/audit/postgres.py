@@ -57,6 +57,10 @@ _FREED = (
 )
 _OVER = """
 SELECT first, last FROM recollect_turns WHERE session_id = $1 AND first <= $3 AND last >= $2 ORDER BY first LIMIT 100"""
+_HIDDEN_SCHEMAS = r"""
+SELECT current_user, nspname FROM pg_namespace
+ WHERE nspname = ANY (regexp_split_to_array(replace(current_setting('search_path'), '"', ''), '\s*,\s*'))
+   AND NOT has_schema_privilege(oid, 'USAGE')"""
 _METADATA = "SELECT metadata FROM recollect_about WHERE session_id = $1"
 _FOUND_BY_NAME = "SELECT id FROM recollect_sessions WHERE sha256(name) = sha256($1)"
 
@@ -161,6 +165,8 @@ class PostgresAudit:
 
     async def facts(self) -> EngineFacts:
         [[present]] = await self._fetch("SELECT to_regclass('recollect_meta') IS NOT NULL")
+        if not present:
+            await self._check_visible()
         rows = await self._fetch("SELECT identity::text FROM recollect_meta") if present else []
         [[started, ago_s, standby]] = await self._fetch(_SERVER)
         role = "standby" if standby else "primary"
@@ -186,6 +192,7 @@ class PostgresAudit:
     async def _look(self) -> None:
         version = await read_version(self._connection, self._timeout_s)
         if version is None:
+            await self._check_visible()
             if await self._connection.fetchval("SELECT to_regclass('recollect_messages') IS NOT NULL"):
                 raise Unreadable(
                     "tables of a memory are there, and recollect_version or recollect_meta is empty or gone"
@@ -235,6 +242,13 @@ class PostgresAudit:
             claims.append(AuditFinding(name="clock", session=session, sentence=told))
         about = metadata_findings(session, await self._metadata(ref)) if not after and floor < last else ()
         return SessionPiece(last, floor, records, ended, marked=marked, claims=tuple(claims), about=about)
+
+    async def _check_visible(self) -> None:
+        """Tables in a schema that the user may not use look as if they were not there."""
+        for user, schema in await self._fetch(_HIDDEN_SCHEMAS):
+            raise EngineUnavailable(
+                f"PostgreSQL: {user} may not use the schema {schema}: GRANT USAGE ON SCHEMA it"
+            )
 
     async def _metadata(self, ref: SessionRef) -> object:
         return await self._connection.fetchval(_METADATA, ref.number) if self._has_metadata else None
