@@ -3,6 +3,7 @@
 import io
 
 import msgspec
+import pytest
 from rich.console import Console
 
 from recollect.verify.judging.steps import StepTaken
@@ -230,12 +231,11 @@ def test_a_race_and_a_content_are_two_bugs_only_if_one_writer_with_plain_texts_w
     assert told(ALONE, race, both) == [("duplicate", (1, 2))], "it may be the race in both"
 
 
-def test_what_many_messages_are_enough_for_is_one_bug() -> None:
-    many = cell("none", "trimmed", variant="several-writers", workload="turns")
-    long = cell("none", "trimmed", variant="one-writer", workload="trimmed")
-    assert told(ALONE, many, long, cell("kill-engine", "trimmed", workload="turns")) == [
-        ("trimmed", (1, 2, 3))
-    ]
+@pytest.mark.parametrize("name", ["trimmed", "duplicate"])
+def test_what_many_messages_are_enough_for_is_one_bug(name: str) -> None:
+    many = cell("none", name, variant="several-writers", workload="turns")
+    long = cell("none", name, variant="one-writer", workload="trimmed")
+    assert told(ALONE, many, long, cell("kill-engine", name, workload="turns")) == [(name, (1, 2, 3))]
 
 
 def test_a_clock_that_is_changed_does_not_do_what_a_dead_engine_does() -> None:

@@ -65,6 +65,9 @@ BY_VOLUME = frozenset({"trimmed", "hidden", "unreadable", "silent-reset"})
 """Anomalies that may simply need many messages, which several writers reach sooner than one. These names tell no two
 bugs apart."""
 
+LONG = "trimmed"
+"""The workload that writes on in a session that is long already."""
+
 FEW = 0.25
 """The share of cells with separated writers in which a bug may show and still count as needing a shared session. A race
 that needs none shows in more of them."""
@@ -211,7 +214,7 @@ def _differ(results: Results, one: int, other: int) -> bool:
     first, second = results.results[one], results.results[other]
     if not _needs_no_fault(first):
         return (first.scenario.fault in TIME) != (second.scenario.fault in TIME)
-    if _names_of(first) & _names_of(second) & BY_VOLUME or not _fine_alone(results, first.scenario.target):
+    if not _fine_alone(results, first.scenario.target):
         return False
     return {_takes(first), _takes(second)} == {"use", "writers"}
 
@@ -221,9 +224,13 @@ def _names_of(result: Result) -> set[str]:
 
 
 def _takes(result: Result) -> str:
-    """What a cell without a fault adds to one writer with plain texts: writers or a use; empty if both or neither."""
+    """What a cell without a fault adds to one writer with plain texts: writers or a use; empty if both or neither.
+
+    Longer sessions are no use of their own: several writers come to as many messages."""
     plain = result.scenario.workload in (*DEFAULT_WORKLOADS, INTERLEAVINGS)
     writers = _writers(result) > 1
+    if result.scenario.workload == LONG:
+        return ""
     return "writers" if plain and writers else "use" if not plain and not writers else ""
 
 
