@@ -8,7 +8,7 @@ import pytest
 from recollect.verify.judging.verdict import Anomaly, Verdict, WitnessEvents
 from recollect.verify.matrix import cell
 from recollect.verify.matrix.cell_process import LookAtTarget
-from recollect.verify.matrix.matrix import FIRST_SHARE, Matrix
+from recollect.verify.matrix.matrix import FIRST_SHARE, LEAST_SHARE, Matrix
 from recollect.verify.matrix.results import Result
 from recollect.verify.matrix.selection import Cell, VerifyRequest
 from recollect.verify.running.scenario import Scenario
@@ -94,6 +94,24 @@ def test_a_slow_first_phase_does_not_take_the_time_of_the_others(tmp_path: Path)
     matrix.end()
     assert matrix.take() == KILL
     assert matrix.take() == more, "it comes last"
+
+
+def test_what_only_a_fault_shows_is_confirmed_before_the_last_cells(tmp_path: Path) -> None:
+    """A finding that nobody ran again is worth less than a cell more."""
+    cut = msgspec.structs.replace(KILL, fault="cut")
+    matrix = Stepped([Cell(BARE), Cell(KILL), Cell(CROWD), Cell(cut)], tmp_path, budget_s=1000.0)
+    for scenario in (BARE, CROWD, KILL):
+        assert matrix.take() == scenario
+        matrix.end(*(["duplicate"] if scenario == KILL else []))
+    matrix.late(1.01 - LEAST_SHARE)
+    for _ in range(3):
+        assert matrix.take() == KILL, "confirming"
+        matrix.end("duplicate")
+    while (smaller := matrix.take()) is not None and smaller.fault == KILL.fault:
+        matrix.end()
+    assert smaller == cut
+    matrix.end("hole")
+    assert matrix.take() == cut, "and so is what the last cell shows"
 
 
 def test_what_the_budget_leaves_out_is_said(tmp_path: Path) -> None:

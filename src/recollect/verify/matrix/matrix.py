@@ -25,7 +25,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.avoiding import avoiding
 from recollect.verify.matrix.cell_process import CellProcess, Done, Order, Step
-from recollect.verify.matrix.findings import NO_FAULT, findings, renumbered
+from recollect.verify.matrix.findings import NO_FAULT, Finding, findings, renumbered
 from recollect.verify.matrix.investigation import Investigation
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.matrix.same_setting import ran_before
@@ -33,8 +33,8 @@ from recollect.verify.matrix.selection import Cell
 from recollect.verify.running.scenario import Scenario
 
 LEAST_SHARE = 0.2
-"""The share of the budget that is kept for confirming findings without a fault and making them smaller, however long
-the first cells took: understanding one bug is worth more than a few cells."""
+"""The share of the budget that is kept in each phase for confirming what it found and making it smaller, however long
+the cells took: understanding one bug is worth more than a few cells."""
 
 NAME_MAX = 180
 """How many characters of a scenario's name a folder's name may have; the number in front makes it unique."""
@@ -213,6 +213,8 @@ class Matrix:
         """The next run; None if there is none, or none until others have ended."""
         while self._stopped is None and not self._over:
             self._put_off()
+            if (urgent := self._before_the_last_cells()) is not None:
+                return urgent
             if self._waiting:
                 trial = self._waiting.popleft()
                 same = ran_before(trial.scenario, self._results.values()) if self._avoid else None
@@ -279,14 +281,24 @@ class Matrix:
                 return _Trial(investigation.number, scenario, name, investigation)
         return None
 
-    def _look(self) -> None:
-        known = self.results()
-        new = [
+    def _before_the_last_cells(self) -> _Trial | None:
+        """When the time of the last phase is nearly over, what it has found goes before the cells that are left."""
+        late_s = None if self._budget_s is None else (1.0 - LEAST_SHARE) * self._budget_s
+        if self._phases or not self._confirm or late_s is None or self.elapsed_s < late_s:
+            return None
+        self._looked = self._looked and not self._not_looked_into()
+        return self._next_of_investigations()
+
+    def _not_looked_into(self) -> list[Finding]:
+        return [
             finding
-            for finding in findings(known)
+            for finding in findings(self.results())
             if not any(number in self._investigations for number in finding.cells)
             and finding.cells[0] not in self._orders  # it was replayed and made smaller when it was found
         ]
+
+    def _look(self) -> None:
+        known, new = self.results(), self._not_looked_into()
         left_s = None if self._budget_s is None else self._share_s() - self.elapsed_s
         if left_s is not None and self._phases:
             left_s = max(left_s, LEAST_SHARE * (self._budget_s or 0.0))
