@@ -193,6 +193,20 @@ def test_the_end_of_readmes_run_fits_on_a_screen(workload: str) -> None:
     assert any("more steps …" in line for line in lines) != orders, "an order is told from its beginning"
 
 
+def test_what_is_left_out_is_no_step_of_the_engine_s() -> None:
+    lead = shrunk()
+    assert lead.smallest_run is not None
+    gap = StepTaken(EVERYONE, "… 40 more steps …", left_out=40)
+    small = msgspec.structs.replace(lead.smallest_run, steps=(gap, *lead.smallest_run.steps))
+    results = Results(folder="runs/x", results=(msgspec.structs.replace(lead, smallest_run=small),))
+    file = io.StringIO()
+    terminal.show(Console(file=file, width=80), results)
+    lines = file.getvalue().splitlines()
+    [place] = [place for place, line in enumerate(lines) if "40 more steps" in line]
+    assert "engine" not in lines[place - 1], "nothing happened to it"
+    assert lines[place + 1].split()[0] == "1", "it has no number"
+
+
 def test_under_verbose_no_step_and_no_row_is_left_out() -> None:
     file = io.StringIO()
     terminal.show(Console(file=file, width=80), readme_run(), verbose=True)

@@ -43,6 +43,11 @@ class StepTaken(msgspec.Struct, frozen=True):
     left_out: int = 0
     """If this is a gap: how many steps it stands for."""
 
+    @property
+    def is_outside(self) -> bool:
+        """Whether it happened to the engine."""
+        return self.process == EVERYONE and not self.left_out
+
 
 class _Happening(msgspec.Struct):
     """A step with its first and last event; `asks` says what was asked."""

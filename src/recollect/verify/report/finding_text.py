@@ -34,7 +34,8 @@ def headline(finding: Finding) -> str:
 
 
 def seen_in(finding: Finding, results: Results) -> str:
-    names = [results.results[place].scenario.place for place in finding.cells]
+    # A replay runs the same cell several times.
+    names = list(dict.fromkeys(results.results[place].scenario.place for place in finding.cells))
     text = f"seen in {counted(len(names), 'cell')}: {few(names)}"
     if len(finding.names) > 1:
         text += f"; also as {', '.join(finding.names[1:])}"

@@ -16,7 +16,7 @@ import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib.resources import files
-from itertools import takewhile
+from itertools import accumulate, takewhile
 from pathlib import Path
 
 from jinja2 import Environment, StrictUndefined, Template
@@ -99,8 +99,8 @@ class FindingStep:
     """One row of a finding's smallest run: its column, and its text."""
 
     number: int
-    who: str
-    column: int
+    column: int | None
+    """None if it stands for steps that are left out."""
     text: str
     told: bool
 
@@ -274,16 +274,17 @@ def _beside(documented: list[Result], unknown: list[Result]) -> str:
 def _finding_card(finding: Finding, results: Results, anchors: dict[int, str]) -> FindingCard:
     processes = sorted({step.process for step in finding.steps if step.process != EVERYONE})
     names = [client_of(finding, process) for process in processes]
-    outside = any(step.process == EVERYONE for step in finding.steps)
+    outside = any(step.is_outside for step in finding.steps)
+    columns = [*processes, EVERYONE]
+    numbers = accumulate(not step.left_out for step in finding.steps)
     steps = tuple(
         FindingStep(
             number=number,
-            who="engine" if step.process == EVERYONE else client_of(finding, step.process),
-            column=len(names) if step.process == EVERYONE else processes.index(step.process),
+            column=None if step.left_out else columns.index(step.process),
             text=step.text,
             told=step.told,
         )
-        for number, step in enumerate(finding.steps, 1)
+        for number, step in zip(numbers, finding.steps, strict=True)
     )
     members = [results.results[place] for place in finding.cells]
     return FindingCard(

@@ -328,23 +328,26 @@ def _columns(finding: Finding, width: int) -> Table:
     """A column for each process, if they fit side by side."""
     steps = finding.steps
     processes = sorted({step.process for step in steps if step.process != EVERYONE})
-    outside = any(step.process == EVERYONE for step in steps)
+    outside = any(step.is_outside for step in steps)
     names = [client_of(finding, process) for process in processes] + ["engine"] * outside
     side_by_side = processes and (width - 3) // len(names) >= COLUMN_LEAST
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
     table.add_column("", justify="right", style="dim", no_wrap=True)
     for name in names if side_by_side else ("",):
         table.add_column(name)
-    for number, step in enumerate(steps, 1):
+    number = 0
+    for step in steps:
         style = "bold red" if step.told else "dim" if step.process == EVERYONE else ""
+        number += not step.left_out
+        shown = "" if step.left_out else str(number)
         if not side_by_side:
             who = "" if step.process == EVERYONE else f"{client_of(finding, step.process)} "
-            table.add_row(str(number), Text(f"{who}{step.text}", style=style))
+            table.add_row(shown, Text(f"{who}{step.text}", style=style))
         else:
-            place = processes.index(step.process) if step.process != EVERYONE else len(processes)
+            place = 0 if step.left_out else [*processes, EVERYONE].index(step.process)
             row = [Text("")] * len(names)
             row[place] = Text(step.text, style=style)
-            table.add_row(str(number), *row)
+            table.add_row(shown, *row)
     return table
 
 
