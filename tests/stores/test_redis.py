@@ -217,7 +217,8 @@ async def test_an_append_is_one_call_and_a_limited_read_moves_little(engine: Eng
         await texts(store, "s", last=1)
         with hands_on(engine) as hands:
             hands.config_resetstat()
-            await asyncio.gather(*(store.append("s", say("y"), turn=str(n)) for n in range(20)))
+            for number in range(20):
+                await store.append("s", say("y"), turn=str(number))
             assert hands.info("commandstats")["cmdstat_evalsha"]["calls"] == 20
             before = hands.info("stats")["total_net_output_bytes"]
             await texts(store, "s", last=3)

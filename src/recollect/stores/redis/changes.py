@@ -306,9 +306,12 @@ class RedisChanges(ABC):
         if self._denied.is_set():
             await self._check_allowed_again()
         reply = await self._servers.submit(write, place.slot)
+        self._note_denial(reply)
+        return reply
+
+    def _note_denial(self, reply: Reply) -> None:
         if isinstance(reply, ReplyError) and was_denied(reply):
             self._denied.set()
-        return reply
 
     async def _updated(self, keys: list[bytes]) -> list[float]:
         counters = [self._address.session_keys(key)[1] for key in keys]

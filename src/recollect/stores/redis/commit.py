@@ -12,9 +12,12 @@ One timer enforces the time limits of all: writes are first come, first served, 
 
 import asyncio
 from collections import deque
+from functools import partial
+from typing import Any, cast
 
 from recollect.batching import BatchObserver, never_started, unacknowledged
 from recollect.errors import DurabilityUnavailable, NotWritten, OutcomeUnknown, StoreReplaced
+from recollect.stores.redis.answer import Answer, resume
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.pool import NoFreeConnection, RedisPool
 from recollect.stores.redis.script import Script
@@ -26,16 +29,28 @@ HALVED_LEAST = 6
 """Fewer writes are not worth two round trips."""
 PASSED_MAX = 2 * BATCH_MAX
 """Waiting writes that are looked past, for others whose sessions are free."""
+_NOT_RUN = ReplyError("not run")
+"""In place of a reply: the engine did nothing, and is asked in another way."""
+JOINED_BYTES_MAX = 1 << 16
+"""Of the arguments of one call: the engine keeps them all in memory, and starts when it has them all."""
 
 
-class QueuedWrite:
-    """One script call on its way: the packed command, where its reply goes, and its batch's durability."""
+class QueuedWrite(Answer[Reply]):
+    """One script call on its way, its batch's durability, and its answer: the script's reply."""
 
-    __slots__ = ("body", "count", "deadline", "future", "plan", "request", "script", "sessions", "shortfall")
+    __slots__ = (
+        "arguments",
+        "by_source",
+        "count",
+        "deadline",
+        "plan",
+        "script",
+        "sessions",
+        "shortfall",
+    )
     sessions: tuple[bytes, ...]
     """The packed keys of each session that it writes to."""
 
-    future: asyncio.Future[Reply]
     deadline: float
     plan: DurabilityPlan
     shortfall: str | None
@@ -44,9 +59,29 @@ class QueuedWrite:
     def __init__(self, script: Script, sessions: tuple[bytes, ...], arguments: bytes, count: int) -> None:
         self.script = script
         self.sessions = sessions
-        self.body = b"".join((*sessions, arguments))
+        self.arguments = arguments
         self.count = count
-        self.request = script.by_digest(self.body, count, len(sessions))
+        self.by_source = False
+        """The engine does not know the script."""
+
+    def request(self) -> bytes:
+        sessions = self.sessions
+        keys = sessions[0] if len(sessions) == 1 else b"".join(sessions)
+        return self.script.call(keys, self.arguments, self.count, len(sessions), by_source=self.by_source)
+
+
+def joined(writes: list[QueuedWrite]) -> bytes:
+    """One call that does what each of these would."""
+    if len(writes) == 1:
+        return writes[0].request()
+    sessions = [session for write in writes for session in write.sessions]
+    return writes[0].script.call(
+        b"".join(sessions),
+        b"".join([write.arguments for write in writes]),
+        sum([write.count for write in writes]),
+        len(sessions),
+        by_source=any(write.by_source for write in writes),
+    )
 
 
 class Commit:
@@ -62,6 +97,7 @@ class Commit:
         timeout_s: float,
         pool_size: int,
         overlaps: bool,
+        joins: bool,
     ) -> None:
         self.plan = plan
         self._pool = pool
@@ -69,6 +105,7 @@ class Commit:
         self._timeout_s = timeout_s
         self._pool_size = pool_size
         self._overlaps = overlaps and pool_size > 2
+        self._joins = joins
         self._waiting: deque[QueuedWrite] = deque()
         self._sent: dict[Wire, list[QueuedWrite]] = {}
         self._watched: dict[asyncio.Task[None], list[QueuedWrite]] = {}
@@ -78,21 +115,22 @@ class Commit:
         self._loop = asyncio.get_running_loop()
         self.observe: BatchObserver | None = None
 
-    def submit(self, write: QueuedWrite) -> "asyncio.Future[Reply]":
-        """A future for the script's reply; `NotWritten` or `OutcomeUnknown` when the time limit is over."""
+    def submit(self, write: QueuedWrite) -> Answer[Reply]:
+        """To be awaited: the script's reply; `NotWritten` or `OutcomeUnknown` when the time limit is over."""
         loop = self._loop
-        write.future = loop.create_future()
+        write.begin(loop)
         write.deadline = loop.time() + self._timeout_s
         self._waiting.append(write)
         if self._timer is None:
             self._timer = loop.call_at(write.deadline, self._expire)
-        self._start()
-        return write.future
+        if not self._gathering:
+            self._start()
+        return write
 
-    def resubmit(self, write: QueuedWrite, deadline: float) -> "asyncio.Future[Reply]":
+    def resubmit(self, write: QueuedWrite, deadline: float) -> Answer[Reply]:
         """The same for a write that another server did not do, in the time it has left."""
         loop = self._loop
-        write.future = loop.create_future()
+        write.begin(loop)
         write.deadline = deadline
         place = next((index for index, other in enumerate(self._waiting) if other.deadline > deadline), None)
         if place is None:
@@ -104,7 +142,7 @@ class Commit:
                 self._timer.cancel()
             self._timer = loop.call_at(deadline, self._expire)
         self._start()
-        return write.future
+        return write
 
     def refuse_waiting(self, why: str) -> None:
         """Fails everything that was not sent yet."""
@@ -113,18 +151,17 @@ class Commit:
         self._starting.clear()
         while self._waiting:
             write = self._waiting.popleft()
-            if not write.future.done():
-                write.future.set_exception(NotWritten(why))
+            write.fail(NotWritten(why))
 
     async def drain(self) -> None:
         """Waits until everything submitted so far has ended; every write ends within its time limit."""
         while pending := [
-            write.future
+            write
             for batch in (self._waiting, *self._sent.values(), *self._watched.values())
             for write in batch
-            if not write.future.done()
+            if write.is_open
         ]:
-            await asyncio.wait(pending)
+            await asyncio.wait(cast(Any, pending))
         for task in (*self._starting, *self._watched):
             task.cancel()
         if self._timer is not None:
@@ -133,8 +170,7 @@ class Commit:
     def _start(self) -> None:
         if self._gathering or not self._waiting:
             return
-        batches_max = max(1, self._pool_size - 1) if self.plan.count else self._batches_wanted()
-        if len(self._sent) + len(self._starting) >= batches_max:  # one connection is left for reads
+        if (under_way := len(self._sent) + len(self._starting)) and under_way >= self._batches_max():
             return
         if wire := self._pool.take():
             self._send(wire)
@@ -142,6 +178,10 @@ class Commit:
         task = self._loop.create_task(self._start_later())
         self._starting.add(task)
         task.add_done_callback(self._starting.discard)
+
+    def _batches_max(self) -> int:
+        """One connection is left for reads."""
+        return max(1, self._pool_size - 1) if self.plan.count else self._batches_wanted()
 
     def _batches_wanted(self) -> int:
         return 2 if self._overlaps and self._outstanding() >= HALVED_LEAST else 1
@@ -168,9 +208,9 @@ class Commit:
             if isinstance(error, NoFreeConnection) and write.deadline > now:
                 continue
             self._waiting.remove(write)
-            if not write.future.done():
+            if write.is_open:
                 lasting = isinstance(error, StoreReplaced | DurabilityUnavailable)
-                write.future.set_exception(error if lasting else NotWritten(f"{error}; safe to retry"))
+                write.fail(error if lasting else NotWritten(f"{error}; safe to retry"))
         self._loop.call_soon(self._start)
 
     def _next_batch(self) -> list[QueuedWrite]:
@@ -178,20 +218,18 @@ class Commit:
 
         Writes to one session keep the order in which they were submitted: they go out together, or one after the
         other's answer."""
-        batch: list[QueuedWrite] = []
-        if self.plan.count or not self._overlaps:
-            while self._waiting and len(batch) < BATCH_MAX:
-                write = self._waiting.popleft()
-                if not write.future.done():  # else its caller gave up
-                    batch.append(write)
-            return batch
+        waiting = self._waiting
+        if not self._overlaps or self.plan.count or not (self._sent or len(waiting) >= HALVED_LEAST):
+            batch = [waiting.popleft() for _ in range(min(len(waiting), BATCH_MAX))]
+            return [write for write in batch if write.is_open]  # the others' callers gave up
+        batch = []
         size = -(-self._outstanding() // self._batches_wanted())
         busy = {session for sent in self._sent.values() for write in sent for session in write.sessions}
         passed: list[QueuedWrite] = []
         taken: set[bytes] = set()
         while self._waiting and len(batch) < BATCH_MAX and len(passed) < PASSED_MAX:
             write = self._waiting.popleft()
-            if write.future.done():  # its caller gave up
+            if not write.is_open:  # its caller gave up
                 continue
             if busy.isdisjoint(write.sessions) and (len(batch) < size or taken.issuperset(write.sessions)):
                 batch.append(write)
@@ -212,79 +250,129 @@ class Commit:
             self.observe(len(batch), self._loop.time() - submitted_at)
         self._sent[wire] = batch
         plan = self.plan
-        request = b"".join([write.request for write in batch]) + plan.request
-        wire.ask(request, len(batch) + plan.count, lambda replies: self._settle(wire, plan, replies))
-        if self._overlaps:
+        calls = self._calls(batch) if self._joins and len(batch) > 1 else None
+        if calls is None:
+            request, count = b"".join([write.request() for write in batch]), len(batch)
+        else:
+            request, count = b"".join(map(joined, calls)), len(calls)
+        if plan.count:
+            request += plan.request
+        wire.ask(request, count + plan.count, partial(self._settle, wire, calls, plan))
+        if self._overlaps and self._waiting:
             self._start()  # the other half
 
-    def _settle(self, wire: Wire, plan: DurabilityPlan, replies: list[Reply] | WireLost) -> None:
+    def _calls(self, batch: list[QueuedWrite]) -> list[list[QueuedWrite]]:
+        """The calls that the batch consists of, in order: appends that follow one another share one."""
+        calls: list[list[QueuedWrite]] = []
+        script, size = None, 0
+        for write in batch:
+            size += len(write.arguments)
+            if write.script is script and script.joins and size <= JOINED_BYTES_MAX:
+                calls[-1].append(write)
+            else:
+                calls.append([write])
+                script, size = write.script, len(write.arguments)
+        return calls
+
+    def _settle(
+        self,
+        wire: Wire,
+        calls: list[list[QueuedWrite]] | None,
+        plan: DurabilityPlan,
+        replies: list[Reply] | WireLost,
+    ) -> None:
         batch = self._sent.pop(wire)
         self._pool.give_back(wire)
         if isinstance(replies, WireLost):
             for write in batch:
-                if not write.future.done():
-                    write.future.set_exception(
-                        OutcomeUnknown(
-                            f"the connection broke before the reply came ({replies}); retry with the same turn id"
-                        )
+                write.fail(
+                    OutcomeUnknown(
+                        f"the connection broke before the reply came ({replies}); retry with the same turn id"
                     )
-        else:
-            shortfall = plan.shortfall(replies[len(batch) :])
-            unknown_to_engine: list[QueuedWrite] = []
-            held: list[tuple[QueuedWrite, Reply]] = []
-            holds = plan.watches and shortfall is None
-            for write, reply in zip(batch, replies, strict=False):
-                if write.future.done():
-                    continue
-                if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
-                    write.request = write.script.by_source(write.body, write.count, len(write.sessions))
-                    unknown_to_engine.append(write)
-                    continue
-                write.plan, write.shortfall = plan, shortfall
-                if holds:
-                    held.append((write, reply))
-                else:
-                    write.future.set_result(reply)
-            self._waiting.extendleft(reversed(unknown_to_engine))
-            if held:
-                task = self._loop.create_task(self._answer_when_fsynced(wire.run, held))
-                self._watched[task] = [write for write, _ in held]
-                task.add_done_callback(self._watched.pop)
-        if len(batch) > 1:
-            # Let the callers just answered run first: their next writes join this batch instead of missing it.
-            self._gathering = True
-            self._loop.call_soon(self._gathered)
-        else:
+                )
+            self._start()
+            return
+        shortfall = None
+        if plan.count:
+            shortfall = plan.shortfall(replies[-plan.count :])
+        if calls is not None:
+            replies = self._of_each(calls, replies)
+        answered = self._answered(batch, replies, plan, shortfall)
+        if plan.watches and shortfall is None and answered:
+            task = self._loop.create_task(self._answer_when_fsynced(wire.run, answered))
+            self._watched[task] = answered
+            task.add_done_callback(self._watched.pop)
+            self._start()
+            return
+        # The callers just answered run first: their next writes join this batch instead of missing it.
+        self._gathering = True
+        try:
+            resume(answered)
+        finally:
+            self._gathering = False
             self._start()
 
-    async def _answer_when_fsynced(self, run: str, held: list[tuple[QueuedWrite, Reply]]) -> None:
-        shortfall = await self._watch.passed(run)
-        for write, reply in held:
-            if not write.future.done():
-                write.shortfall = shortfall
-                write.future.set_result(reply)
+    def _answered(
+        self, batch: list[QueuedWrite], replies: list[Reply], plan: DurabilityPlan, shortfall: str | None
+    ) -> list[QueuedWrite]:
+        """The writes that were done or refused; the others are sent again."""
+        answered: list[QueuedWrite] = []
+        again: list[QueuedWrite] = []
+        for write, reply in zip(batch, replies, strict=False):
+            if not write.is_open:
+                continue
+            if reply is _NOT_RUN or (isinstance(reply, ReplyError) and reply.code == "NOSCRIPT"):
+                write.by_source = write.by_source or reply is not _NOT_RUN
+                again.append(write)
+                continue
+            write.plan, write.shortfall, write.value = plan, shortfall, reply
+            answered.append(write)
+        if again:
+            self._waiting.extendleft(reversed(again))
+        return answered
 
-    def _gathered(self) -> None:
-        self._gathering = False
-        self._start()
+    def _of_each(self, calls: list[list[QueuedWrite]], replies: list[Reply]) -> list[Reply]:
+        """The replies to the calls, as one for each write."""
+        found: list[Reply] = []
+        for call, reply in zip(calls, replies, strict=False):
+            if len(call) == 1:
+                found.append(reply)
+            elif isinstance(reply, list) and len(reply) == len(call):
+                found += reply
+            elif isinstance(reply, ReplyError) and reply.code == "CROSSSLOT":  # a cluster behind one address
+                self._joins = False
+                found += [_NOT_RUN] * len(call)
+            elif isinstance(reply, ReplyError):
+                found += [reply] * len(call)
+            else:
+                found += [ReplyError(f"{str(reply)[:200]} to {len(call)} appends")] * len(call)
+        return found
+
+    async def _answer_when_fsynced(self, run: str, held: list[QueuedWrite]) -> None:
+        shortfall = await self._watch.passed(run)
+        for write in held:
+            if write.is_open:
+                write.shortfall = shortfall
+                write.is_open = False
+                write.wake()
 
     def _expire(self) -> None:
         """Fails what has waited for its whole time limit; a wire that has held a batch that long is stuck."""
         now = self._loop.time()
         while self._waiting and self._waiting[0].deadline <= now:
             write = self._waiting.popleft()
-            if not write.future.done():
+            if write.is_open:
                 queue = f"behind other writes for a connection of the pool (pool_size={self._pool_size})"
-                write.future.set_exception(never_started(self._timeout_s, queue))
+                write.fail(never_started(self._timeout_s, queue))
         sent = [write for batch in (*self._sent.values(), *self._watched.values()) for write in batch]
         for write in sent:
-            if write.deadline <= now and not write.future.done():
-                write.future.set_exception(unacknowledged(self._timeout_s))
+            if write.deadline <= now and write.is_open:
+                write.fail(unacknowledged(self._timeout_s))
         for wire, batch in list(self._sent.items()):
             if batch[-1].deadline <= now:
                 wire.abort()
         deadlines = [batch[-1].deadline for batch in self._sent.values()]
-        deadlines += [write.deadline for write in sent if not write.future.done()]
+        deadlines += [write.deadline for write in sent if write.is_open]
         if self._waiting:
             deadlines.append(self._waiting[0].deadline)
         live = [deadline for deadline in deadlines if deadline > now]

@@ -105,10 +105,10 @@ class NearServer:
             observe(1, 0.0)
         deadline = time.monotonic() + self._timeout_s
         try:
-            reply, *waits = self._wire.ask(write.request + plan.request, 1 + plan.count, deadline)
+            reply, *waits = self._wire.ask(write.request() + plan.request, 1 + plan.count, deadline)
             if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
-                source = write.script.by_source(write.body, write.count, len(write.sessions))
-                reply, *waits = self._wire.ask(source + plan.request, 1 + plan.count, deadline)
+                write.by_source = True
+                reply, *waits = self._wire.ask(write.request() + plan.request, 1 + plan.count, deadline)
         except TimeoutError:
             raise unacknowledged(self._timeout_s) from None
         except WireLost as error:

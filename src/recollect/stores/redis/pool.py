@@ -81,7 +81,7 @@ class RedisPool:
         if wire.closed:
             self._lent.discard(wire)
             self._hand_over(None)
-        elif not self._hand_over(wire):
+        elif not (self._waiting and self._hand_over(wire)):
             self._lent.discard(wire)
             self._idle.append(wire)
 

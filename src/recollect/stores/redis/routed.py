@@ -80,6 +80,9 @@ class Scouts:
 class RoutedServers(ABC):
     """What a cluster and sentinels have in common. Subclasses know who serves."""
 
+    _joins = False
+    """Whether one call may write to any of a server's sessions."""
+
     def __init__(self, address: Address, options: Options) -> None:
         self._address = address
         self._options = options
@@ -128,8 +131,8 @@ class RoutedServers(ABC):
 
     async def submit(self, write: QueuedWrite, slot: int) -> Reply:
         node = self._owner(slot)
-        deadline = self._loop.time() + self._options.timeout_s
         said: ReplyError | Exception = NotWritten("nobody is known to serve this session; safe to retry")
+        write.deadline = self._loop.time() + self._options.timeout_s
         if node is not None:
             try:
                 reply = await self._shard(node).commit.submit(write)
@@ -142,7 +145,7 @@ class RoutedServers(ABC):
                 if not isinstance(reply, ReplyError):
                     return self._settled(write, node, reply)
                 said = reply
-        return await self._persist(write, slot, node, said, deadline)
+        return await self._persist(write, slot, node, said, write.deadline)
 
     async def _persist(
         self,
@@ -265,6 +268,7 @@ class RoutedServers(ABC):
                 self._options,
                 functools.partial(self._guard, node),
                 alone=False,
+                joins=self._joins,
                 planned=self._note_plan,
                 confirm=self._confirming(node),
             )

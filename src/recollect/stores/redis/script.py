@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+from collections.abc import Sequence
 from importlib import resources
 
 from recollect.stores.redis.wire import pack_arguments
@@ -13,30 +14,34 @@ KEYS = 4
 class Script:
     """A script and how to call it: by its digest, or with its source when the engine does not know it."""
 
-    def __init__(self, source: bytes) -> None:
-        self.commands = frozenset(re.findall(r"redis\.p?call\('(\w+)'", source.decode()))
+    def __init__(self, source: bytes, options: Sequence[bytes] = (), *, joins: bool = False) -> None:
+        """`options` come before a call's own arguments. One call of a script that `joins` does for several sessions
+        what a call for each would."""
+        self.joins = joins
+        self.commands = frozenset(re.findall(r"(?:redis\.p?)?call\('(\w+)'", source.decode()))
         """The commands it runs, read from its source."""
         digest = hashlib.sha1(source, usedforsecurity=False).hexdigest()
-        self._digest = pack_arguments(("EVALSHA", digest))
-        self._source = pack_arguments(("EVAL", source))
-        self._digest_head = self._digest + pack_arguments((KEYS,))
-        self._source_head = self._source + pack_arguments((KEYS,))
+        self._by_digest, self._by_source = (
+            pack_arguments(("EVALSHA", digest)),
+            pack_arguments(("EVAL", source)),
+        )
+        self.source, self._options = source, pack_arguments(options)
+        self._least = 3 + len(options)
+        self._head_of_one = self._by_digest + pack_arguments((KEYS,))
 
-    def by_digest(self, body: bytes, count: int, sessions: int = 1) -> bytes:
-        """The call; `body` holds the packed keys of one or more sessions, and `count` arguments."""
-        if sessions == 1:
-            return b"*%d\r\n%b%b" % (3 + KEYS + count, self._digest_head, body)
-        return _spanning(self._digest, body, count, sessions)
+    def with_options(self, options: Sequence[bytes]) -> "Script":
+        return Script(self.source, options, joins=self.joins)
 
-    def by_source(self, body: bytes, count: int, sessions: int = 1) -> bytes:
-        if sessions == 1:
-            return b"*%d\r\n%b%b" % (3 + KEYS + count, self._source_head, body)
-        return _spanning(self._source, body, count, sessions)
-
-
-def _spanning(head: bytes, body: bytes, count: int, sessions: int) -> bytes:
-    keys = KEYS * sessions
-    return b"*%d\r\n%b%b%b" % (3 + keys + count, head, pack_arguments((keys,)), body)
+    def call(
+        self, keys: bytes, arguments: bytes, count: int, sessions: int = 1, *, by_source: bool = False
+    ) -> bytes:
+        """The call: the packed keys of one or more sessions, and `count` packed arguments."""
+        total = self._least + KEYS * sessions + count
+        if sessions == 1 and not by_source:
+            head = self._head_of_one
+        else:
+            head = (self._by_source if by_source else self._by_digest) + pack_arguments((KEYS * sessions,))
+        return b"*%d\r\n%b%b%b%b" % (total, head, keys, self._options, arguments)
 
 
 def _lua(name: str) -> bytes:
@@ -52,7 +57,7 @@ def _many() -> bytes:
     return _lua("many").replace(b"--[[append.lua]]", function)
 
 
-APPEND = Script(_lua("append"))
+APPEND = Script(_lua("appends").replace(b"--[[append.lua]]", _lua("append")), joins=True)
 MANY = Script(_many())
 READ = Script(_lua("read"))
 FIND = Script(_lua("find"))

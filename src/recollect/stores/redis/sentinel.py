@@ -30,6 +30,8 @@ _GRACE_S = 0.25
 
 
 class SentinelServers(RoutedServers):
+    _joins = True
+
     def __init__(self, address: Address, options: Options) -> None:
         super().__init__(address, options)
         self._primary: Node | None = None

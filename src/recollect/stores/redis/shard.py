@@ -60,12 +60,13 @@ class Shard:
         guard: Callable[[], Guard],
         *,
         alone: bool = True,
+        joins: bool = True,
         planned: Callable[["Shard"], None],
         confirm: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """`guard` makes one for each connection, since several may be made at once. `alone`: this server has every
-        session. `planned` is called when what the engine gives changes. `confirm` raises if a server that was just
-        connected to is no longer the one to use."""
+        session. `joins`: one call may write to any of its sessions. `planned` is called when what the engine gives
+        changes. `confirm` raises if a server that was just connected to is no longer the one to use."""
         self.address = address
         self._options = options
         self._guard = guard
@@ -87,6 +88,7 @@ class Shard:
             timeout_s=options.timeout_s,
             pool_size=options.pool_size,
             overlaps=alone,
+            joins=joins,
         )
 
     @property
@@ -147,11 +149,11 @@ class Shard:
         except CannotOpen as error:
             raise NotWritten(f"{error}; safe to retry") from error
         promised = self.plan
-        source = write.script.by_source(write.body, write.count, len(write.sessions))
+        write.by_source = True
         try:
             async with asyncio.timeout_at(deadline):
                 _, reply, *waits = await wire.replies(
-                    pack("ASKING") + source + promised.request, 2 + promised.count
+                    pack("ASKING") + write.request() + promised.request, 2 + promised.count
                 )
         except (WireLost, TimeoutError) as error:
             raise OutcomeUnknown(f"no reply came ({error}); retry with the same turn id") from error

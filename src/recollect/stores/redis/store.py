@@ -64,8 +64,8 @@ PROBE_LIFE_MS = 10_000
 LENDING_POOL_LEAST = 3
 """With fewer connections, one on loan would be missed: by a read while a write waits for its fsync."""
 
-_PLAIN = b"$0\r\n\r\n$0\r\n\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n$0\r\n\r\n$%d\r\n%b\r\n"
-"""What `pack_bytes` makes of `_append_arguments`, for one record without a turn id or an expected position."""
+_PLAIN = b"$1\r\n2\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
+"""The short form of an append's arguments, packed: see `lua/appends.lua`."""
 
 _logger = logging.getLogger("recollect")
 
@@ -91,6 +91,7 @@ class RedisStore(RedisMoving):
             options.refresh.encode(),
         )
         self._append_options = pack_arguments(self._option_values)
+        self._append_script = APPEND.with_options(self._option_values)
         self._read_ttl_ms = b"%d" % ttl_ms if ttl_ms is not None and options.refresh == "read" else b""
 
     @classmethod
@@ -116,17 +117,17 @@ class RedisStore(RedisMoving):
         self._check_open(NotWritten)
         place = self._places.of(append.key)
         write = self._append_write(append, place, b"ask")
-        reply = await self._submit(write, place)
+        if self._denied.is_set():
+            await self._check_allowed_again()
+        reply = await self._servers.submit(write, place.slot)
         if isinstance(reply, list) and reply[0] == b"behind":
-            try:
-                await self._check_not_replaced(session, place, reply[1])
-            except EngineUnavailable as error:
-                raise NotWritten(f"{error}; safe to retry") from error
+            await self._lost(session, place, reply[1])
             write = self._append_write(append, place, b"go on")
-            reply = await self._submit(write, place)
+            reply = await self._servers.submit(write, place.slot)
         if isinstance(reply, int):
             first, last = reply - len(append.records) + 1, reply
         else:
+            self._note_denial(reply)
             first, last = earlier_turn(append, reply)
             check_marked(write, reply)
         if write.shortfall is not None:
@@ -210,17 +211,18 @@ class RedisStore(RedisMoving):
 
     async def _swept(self, names: list[bytes]) -> list[Reply]:
         places = [self._places.of(self._address.session_key(name)) for name in names]
-        bodies = [place.keys + pack_arguments(("sweep",)) for place in places]
-        requests = [
-            (place.slot, STATE.by_digest(body, 1)) for place, body in zip(places, bodies, strict=True)
-        ]
+        sweep = pack_arguments(("sweep",))
+        requests = [(place.slot, STATE.call(place.keys, sweep, 1)) for place in places]
         replies = await self._servers.ask_each(requests)
         unknown = [
             index
             for index, reply in enumerate(replies)
             if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT"
         ]
-        sources = [(places[index].slot, STATE.by_source(bodies[index], 1)) for index in unknown]
+        sources = [
+            (places[index].slot, STATE.call(places[index].keys, sweep, 1, by_source=True))
+            for index in unknown
+        ]
         for index, reply in zip(unknown, await self._servers.ask_each(sources), strict=True):
             replies[index] = reply
         return replies
@@ -295,12 +297,13 @@ class RedisStore(RedisMoving):
     # ---- asking the engine
 
     def _append_write(self, append: Append, place: Place, behind: bytes) -> QueuedWrite:
-        if append.turn is None and append.expect is None and len(append.records) == 1:  # nearly always
+        if append.turn is None and append.expect is None and len(append.records) == 1 and behind == b"ask":
             (record,), known = append.records, b"%d" % place.known.last
-            arguments = _PLAIN % (len(known), known, len(behind), behind, len(record), record)
+            arguments, count = _PLAIN % (len(known), known, len(record), record), 3
         else:
-            arguments = pack_bytes(self._append_arguments(append, place, behind))
-        return QueuedWrite(APPEND, (place.keys,), self._append_options + arguments, 8 + len(append.records))
+            given = self._append_arguments(append, place, behind)
+            arguments, count = pack_bytes((b"%d" % len(given), *given)), 1 + len(given)
+        return QueuedWrite(self._append_script, (place.keys,), arguments, count)
 
     def _append_arguments(self, append: Append, place: Place, behind: bytes) -> tuple[bytes, ...]:
         return (
@@ -356,10 +359,11 @@ class RedisStore(RedisMoving):
         self, script: Script, place: Place, rest: bytes, count: int, deadline: float | None = None
     ) -> Reply:
         """Runs a script that is safe to run twice; `rest` holds its `count` arguments."""
-        body = place.keys + rest
-        [reply] = await self._servers.ask(place.slot, script.by_digest(body, count), 1, deadline)
+        [reply] = await self._servers.ask(place.slot, script.call(place.keys, rest, count), 1, deadline)
         if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":
-            [reply] = await self._servers.ask(place.slot, script.by_source(body, count), 1, deadline)
+            [reply] = await self._servers.ask(
+                place.slot, script.call(place.keys, rest, count, by_source=True), 1, deadline
+            )
         if isinstance(reply, ReplyError):
             raise read_refused(reply)
         return reply

@@ -139,16 +139,25 @@ class Replies:
 
 
 def _numbers(data: bytes | memoryview) -> list[Reply] | None:
-    """Whole integers and nothing else, as a batch of appends is answered: at once. None if it is anything else."""
-    if data[:1] != b":" or data[-2:] != b"\r\n":
+    """Whole integers and nothing else, at most with an array of them first, as a batch of appends is answered: at once.
+    None if it is anything else."""
+    if data[:1] not in (b":", b"*"):
         return None
     text = bytes(data)
-    if b"\r\n\r\n" in text:
+    array = text[:1] == b"*"
+    if array:
+        size, _, text = text[1:].partition(b"\r\n")
+    if text[:1] != b":" or text[-2:] != b"\r\n" or b"\r\n\r\n" in text:
         return None
     try:
-        return list(map(int, text[1:-2].split(b"\r\n:")))
+        numbers: list[Reply] = list(map(int, text[1:-2].split(b"\r\n:")))
+        if array:
+            if not 0 < (count := int(size)) <= len(numbers):
+                return None
+            numbers[:count] = [numbers[:count]]
     except ValueError:
         return None
+    return numbers
 
 
 def _size(head: bytes, depth: int = 0) -> int:
@@ -237,16 +246,19 @@ class Wire(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         try:
-            self._replies += self._parser.feed(self._buffer[:nbytes])
+            replies = self._parser.feed(self._buffer[:nbytes])
         except ValueError:
             self.abort()
             return
-        if self._done is None:  # nobody asked: the engine is saying goodbye
+        if self._replies:
+            replies = self._replies + replies
+        if (done := self._done) is None:  # nobody asked: the engine is saying goodbye
             self.abort()
-        elif len(self._replies) >= self._wanted:
-            done, replies = self._done, self._replies
+        elif len(replies) >= self._wanted:
             self._done, self._replies = None, []
             done(replies)
+        else:
+            self._replies = replies
 
     def connection_lost(self, error: Exception | None) -> None:
         self.closed = True
