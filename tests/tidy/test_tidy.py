@@ -205,6 +205,7 @@ CALLED_BY_OTHERS = {
     "_make_socket_transport",
     "can_write_eof",
     "buffer_updated",
+    "remove_done_callback",
     "data_received",
     "get_buffer",
     "get_protocol",

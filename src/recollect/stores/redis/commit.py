@@ -2,7 +2,9 @@
 
 A lone write goes out at once, without a task of its own. A batch is one run of script calls, followed by WAIT and
 WAITAOF when the durability asked for needs them: both wait for everything this connection has written, so one of each
-serves the whole batch. Where WAITAOF cannot be believed, the fsync is watched for afterwards (`fsync`).
+serves the whole batch. Where WAITAOF cannot be believed, the fsync is watched for afterwards (`fsync`). Appends that
+follow one another are one call, for which the engine takes half as long (docs/decisions/0012); not in a cluster, where
+no call spans slots.
 
 With a few callers or more, each batch is half of them: one half is answered and made ready while the engine works on
 the other. As one batch, the two sides would wait for each other.
@@ -17,9 +19,9 @@ from typing import Any, cast
 
 from recollect.batching import BatchObserver, never_started, unacknowledged
 from recollect.errors import DurabilityUnavailable, NotWritten, OutcomeUnknown, StoreReplaced
-from recollect.stores.redis.answer import Answer, resume
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.pool import NoFreeConnection, RedisPool
+from recollect.stores.redis.resuming import Resumed, resume
 from recollect.stores.redis.script import Script
 from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost
@@ -35,7 +37,7 @@ JOINED_BYTES_MAX = 1 << 16
 """Of the arguments of one call: the engine keeps them all in memory, and starts when it has them all."""
 
 
-class QueuedWrite(Answer[Reply]):
+class QueuedWrite(Resumed[Reply]):
     """One script call on its way, its batch's durability, and its answer: the script's reply."""
 
     __slots__ = (
@@ -115,7 +117,7 @@ class Commit:
         self._loop = asyncio.get_running_loop()
         self.observe: BatchObserver | None = None
 
-    def submit(self, write: QueuedWrite) -> Answer[Reply]:
+    def submit(self, write: QueuedWrite) -> Resumed[Reply]:
         """To be awaited: the script's reply; `NotWritten` or `OutcomeUnknown` when the time limit is over."""
         loop = self._loop
         write.begin(loop)
@@ -127,7 +129,7 @@ class Commit:
             self._start()
         return write
 
-    def resubmit(self, write: QueuedWrite, deadline: float) -> Answer[Reply]:
+    def resubmit(self, write: QueuedWrite, deadline: float) -> Resumed[Reply]:
         """The same for a write that another server did not do, in the time it has left."""
         loop = self._loop
         write.begin(loop)

@@ -9,9 +9,11 @@
 -- A fingerprint's field is its turn's place, which no other turn ever has: one that a release without fingerprints left
 -- behind is never taken for another turn's.
 --
--- `many.lua` has this whole file as a function, and calls it twice for each session: up to the line that says so, and
--- whole. Its `counter` has also `floor` (what is up to it is gone on purpose), `hidden` and `runs` (see common.lua),
--- `created` and `updated` (milliseconds), `metadata`, `annotated`, `gone` and `expires`.
+-- The counter has also `floor` (what is up to it is gone on purpose), `hidden` and `runs` (see common.lua), `created` and
+-- `updated` (milliseconds), `metadata`, `annotated`, `gone` and `expires`.
+--
+-- `appends.lua` and `many.lua` have this whole file as a function. The second calls it twice for each session: up to the
+-- line that says so, and whole.
 local messages, counter, turns, fingerprints = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local turns_kept, ttl_ms, refresh = tonumber(ARGV[1]), tonumber(ARGV[2]), ARGV[3]
 local expect, turn, known = ARGV[4], ARGV[5], tonumber(ARGV[6])

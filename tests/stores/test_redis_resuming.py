@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from recollect import Message, open_store
-from recollect.stores.redis.answer import Answer, resume
+from recollect.stores.redis.resuming import Resumed, resume
 from recollect.verify.engines import Engine
 from tests.contract.reading import texts
 from tests.stores.redis_places import address, started
@@ -20,17 +20,17 @@ def engine() -> Iterator[Engine]:
         yield running
 
 
-def asked() -> Answer[int]:
-    answer: Answer[int] = Answer()
+def asked() -> Resumed[int]:
+    answer: Resumed[int] = Resumed()
     answer.begin(asyncio.get_running_loop())
     return answer
 
 
-async def waits(answer: Answer[int], told: list[int]) -> None:
+async def waits(answer: Resumed[int], told: list[int]) -> None:
     told.append(await answer)
 
 
-def from_the_loop(*answers: Answer[int]) -> None:
+def from_the_loop(*answers: Resumed[int]) -> None:
     """As a wire does: no task is running then."""
     asyncio.get_running_loop().call_soon(resume, answers)
 
@@ -152,7 +152,7 @@ def test_an_interrupt_in_one_of_them_leaves_no_other_waiting() -> None:
     told: list[int] = []
     tasks: list[asyncio.Task[None]] = []
 
-    async def interrupted(answer: Answer[int]) -> None:
+    async def interrupted(answer: Resumed[int]) -> None:
         await answer
         raise SystemExit(3)
 

@@ -17,7 +17,7 @@ Value = TypeVar("Value")
 Callback = Callable[[Any], object]
 
 
-class Answer(Generic[Value]):
+class Resumed(Generic[Value]):
     __slots__ = (
         "_asyncio_future_blocking",
         "_context",
@@ -113,7 +113,7 @@ class Answer(Generic[Value]):
         return True
 
 
-def resume(answers: Sequence[Answer[Any]]) -> None:
+def resume(answers: Sequence[Resumed[Any]]) -> None:
     """Who waits for these, which have their values, goes on, one after the other, before this returns; in the next turn
     if a task is running."""
     for answer in answers:
