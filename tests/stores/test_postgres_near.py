@@ -6,6 +6,7 @@ What a saver does with it is in tests/adapters.
 import asyncio
 import shutil
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -80,6 +81,19 @@ def test_a_notice_and_a_changed_setting_come_in_passing(engine: Engine) -> None:
         near.run("SET application_name = 'other'", [])
         near.run("DO $$ BEGIN RAISE NOTICE 'heard'; END $$", [])
         assert near.run("SELECT 'x'::bytea", []).rows == [(b"x",)]
+
+
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_a_pool_that_closes_does_not_wait_for_what_was_lent(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool
+) -> None:
+    monkeypatch.setattr("recollect.stores.postgres.pool.CLOSE_TIMEOUT_S", 60.0)
+    with lent(engine.endpoint.url) as near:
+        assert near.run("SELECT 5", []).rows == [(5,)]
+        assert near._wire is not None
+        near._wire.is_asking = interrupted
+        started = time.monotonic()
+    assert time.monotonic() - started < 30
 
 
 def test_an_encrypted_connection_is_not_lent(certified: tuple[Path, Path]) -> None:

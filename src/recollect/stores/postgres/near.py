@@ -101,7 +101,6 @@ class NearPostgres:
     def _drop(self, wire: PostgresWire) -> None:
         if self._wire is wire:
             self._wire = None
-            wire.close()
             task = self._loop.create_task(self._end(wire))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
@@ -112,4 +111,5 @@ class NearPostgres:
             with contextlib.suppress(Exception):
                 async with asyncio.timeout(CLOSE_TIMEOUT_S):
                     await connection._cancel(self._loop.create_future())
+        wire.close()
         self._pool.discard(wire.connection)

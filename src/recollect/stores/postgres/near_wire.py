@@ -52,9 +52,9 @@ class PostgresWire:
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
-        transport: Any = connection._transport  # type: ignore[attr-defined]  # there is no public way
-        transport.pause_reading()
-        self._socket = NearSocket(transport.get_extra_info("socket").fileno())
+        self._transport: Any = connection._transport  # type: ignore[attr-defined]  # there is no public way
+        self._transport.pause_reading()
+        self._socket = NearSocket(self._transport.get_extra_info("socket").fileno())
         self._statements: dict[str, PreparedStatement] = {}
         self.is_asking = False
         """Stays if a caller was interrupted, or waited for too long: its answer is still to come."""
@@ -83,7 +83,12 @@ class PostgresWire:
         return WireAnswer(rows, done)
 
     def close(self) -> None:
+        """On the loop. asyncpg can only close the connection afterwards."""
         self._socket.close()
+        if self.is_asking:
+            self.connection.terminate()  # an answer that asyncpg does not expect
+        else:
+            self._transport.resume_reading()  # it waits for the engine to hang up
 
     def _prepare(self, statement: str, deadline: float) -> PreparedStatement:
         # Named after what it says: a pooler may give this connection to others, who have statements of their own.
