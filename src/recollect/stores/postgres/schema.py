@@ -334,7 +334,7 @@ SELECT s.counted, CASE WHEN s.marked THEN {MARKED} ELSE s.floor END, m.sequence,
        ORDER BY recollect_messages.sequence
   ) m ON true"""
 """A row for each message, though what is said of the session is the same in all: the client reads the first while the
-server looks for the next. A few large values are parsed faster, but then one waits for the other."""
+server looks for the next. A few large values are parsed faster, but take as long: one waits for the other."""
 
 _UNEXPIRED = f"(s.expires_at IS NULL OR s.expires_at > clock_timestamp() OR ({INTACT}) IS NOT TRUE)"
 HISTORY = _HISTORY.format(which=_UNEXPIRED)
