@@ -238,9 +238,9 @@ class TaskWorld:
         done what it does, or for fewer clients: then its connections and prepared statements are there."""
         if self._past.has_done(program):
             return
-        some = self._cancellations and self._past.knows(program)
         rehearsals: tuple[Strategy, ...] = (Alternating(1), Alternating(-1), Replay(""))
-        for number, rehearsal in enumerate(rehearsals[:1] if some else rehearsals):
+        is_enough = self._cancellations and self._past.knows(program)
+        for number, rehearsal in enumerate(rehearsals):
             if (program, number) in self._past.spoiling:
                 continue
             with contextlib.suppress(Unfinished):
@@ -249,6 +249,8 @@ class TaskWorld:
                 self._past.spoiling.add((program, number))
                 self.close()
                 self.open()
+            elif is_enough:
+                break
         if self._cancellations and self._past.trusts and program not in self._usual:
             with contextlib.suppress(Unfinished):
                 self._usual[program] = self._one(program, started(Alternating(1)), 0), self._connections
