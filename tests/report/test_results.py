@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from recollect.cli import build
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Status, Verdict
-from recollect.verify.matrix.results import Result, Results, Trouble, exit_code
+from recollect.verify.matrix.results import INTERRUPTED, Result, Results, Trouble, exit_code
 from recollect.verify.report.one_history import main
 from recollect.verify.running import scenario
 from recollect.verify.running.scenario import Scenario
@@ -134,6 +134,15 @@ KINDS: dict[str, tuple[Status, Trouble | None]] = {
 }
 CODES = {"internal": 4, "violated": 1, "unopened": 2, "unknown": 3}
 """In the order in which they count."""
+
+
+@pytest.mark.parametrize(("reason", "code"), [(INTERRUPTED, 3), ("budget", 0), ("no such fault here", 0)])
+def test_a_run_that_was_interrupted_proves_nothing(reason: str, code: int) -> None:
+    held = Result(scenario=SCENARIO, verdict=Verdict(status="held"))
+    left_out = Result(scenario=SCENARIO, verdict=Verdict(status="skipped", reason=reason))
+    violated = Result(scenario=SCENARIO, verdict=Verdict(status="violated"))
+    assert exit_code(Results(results=(held, left_out))) == code
+    assert exit_code(Results(results=(held, left_out, violated))) == 1
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -258,6 +258,7 @@ def test_interrupted_it_prints_what_is_known_and_leaves_nothing_behind(tmp_path:
     output, _ = process.communicate(timeout=60)
     assert "interrupted" in output
     assert "sqlite" in output
+    assert process.returncode == 3, "what was left out is not proven"
     _, alive = psutil.wait_procs(children, timeout=15)
     assert not alive
 

@@ -27,7 +27,7 @@ from recollect.verify.matrix.avoiding import avoiding
 from recollect.verify.matrix.cell_process import CellProcess, Done, Order, Step
 from recollect.verify.matrix.findings import NO_FAULT, Finding, findings, renumbered
 from recollect.verify.matrix.investigation import Investigation
-from recollect.verify.matrix.results import Result, Results
+from recollect.verify.matrix.results import INTERRUPTED, Result, Results
 from recollect.verify.matrix.same_setting import ran_before
 from recollect.verify.matrix.selection import Cell
 from recollect.verify.running.scenario import Scenario
@@ -145,7 +145,7 @@ class Matrix:
                 self._processes.append(_MatrixProcess())
             self._serve(self._processes[:wanted])
         except KeyboardInterrupt:
-            self._stopped = "interrupted"
+            self._stopped = INTERRUPTED
         finally:
             with interrupts.put_off():
                 for process in self._processes:

@@ -21,7 +21,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.matrix.findings import broken_of
 from recollect.verify.matrix.matrix import CellListener, Matrix
 from recollect.verify.matrix.rates import CellRate, Repeated
-from recollect.verify.matrix.results import Result, Results
+from recollect.verify.matrix.results import INTERRUPTED, Result, Results
 from recollect.verify.matrix.selection import Cell
 from recollect.verify.running.scenario import Scenario
 
@@ -178,4 +178,4 @@ def _one_batch(
     ran = {result.scenario.seed for result in batch.results if result.verdict.status != "skipped"}
     tally.rounds += len(ran)
     tally.last_seed = max({tally.last_seed, *ran})
-    return not any(result.verdict.reason in (BUDGET, "interrupted") for result in batch.results)
+    return not any(result.verdict.reason in (BUDGET, INTERRUPTED) for result in batch.results)

@@ -24,6 +24,8 @@ from recollect.verify.running.scenario import Scenario
 
 SUMMARY = "results.json"
 HISTORY = "history.jsonl"
+INTERRUPTED = "interrupted"
+"""The reason of the cells that Ctrl-C or SIGTERM left out."""
 
 Require = str
 """``written`` or ``fsynced``: what an acknowledged message must survive for the run to succeed. ``whole-sessions``: a
@@ -305,7 +307,8 @@ def replay_command(folder: str) -> str:
 
 
 def exit_code(results: Results, require: Require | None = None, *, strict: bool = False) -> int:
-    """The first that applies: 4 for an error of ours, 1 violated, 2 a target that cannot be opened, 3 unknown, 0.
+    """The first that applies: 4 for an error of ours, 1 violated, 2 a target that cannot be opened, 3 unknown or
+    interrupted, 0.
 
     A documented loss that is worse than required counts as violated; with `strict`, so does every documented loss and
     every `exposed`. What the baseline has does not count.
@@ -325,6 +328,8 @@ def exit_code(results: Results, require: Require | None = None, *, strict: bool 
         code = exit_codes.VIOLATED
     if code != exit_codes.VIOLATED and "unopened" in troubles:
         return exit_codes.USAGE
+    if code == exit_codes.HELD and any(result.verdict.reason == INTERRUPTED for result in results.results):
+        return exit_codes.INCONCLUSIVE
     return code
 
 

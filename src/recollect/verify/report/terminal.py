@@ -19,7 +19,7 @@ from recollect.verify.judging.steps import EVERYONE, shortened
 from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.rates import CONFIDENCE, highest_unseen
-from recollect.verify.matrix.results import Result, Results
+from recollect.verify.matrix.results import INTERRUPTED, Result, Results
 from recollect.verify.report.finding_text import headline, seen_in
 from recollect.verify.report.symbols import STYLES, against, client_of, lost_of, size_of
 
@@ -249,7 +249,7 @@ def _asked_as(result: Result) -> list[tuple[str, str]]:
 
 def _was_cut_short(reason: str) -> bool:
     """Whether a cell was skipped although it could have run: that must not be overlooked."""
-    return reason in ("budget", "interrupted") or reason.startswith(("--fail-fast", "hidden by"))
+    return reason in ("budget", INTERRUPTED) or reason.startswith(("--fail-fast", "hidden by"))
 
 
 def _count(console: Console, results: Results, found: Sequence[Finding]) -> None:
