@@ -8,6 +8,8 @@ Bounded: a few numbers for each of `SESSIONS_KNOWN_MAX` sessions, under a digest
 first.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from hashlib import blake2b
 
 SESSIONS_KNOWN_MAX = 10_000
@@ -21,7 +23,7 @@ SeenRow = tuple[int, int, bool, int]
 class Known:
     """What this store was told of a session."""
 
-    __slots__ = ("last", "lost_told", "row")
+    __slots__ = ("erased", "last", "lost_told", "row")
 
     def __init__(self) -> None:
         self.last = 0
@@ -30,10 +32,19 @@ class Known:
         """The loss of messages up to here has been logged."""
         self.row: SeenRow | None = None
         """PostgreSQL only: the session's row as an append last saw it, if it was intact and does not expire."""
+        self.erased = False
+        """Nothing is known of it any more. What began before the erasure may still hold it."""
 
     def note(self, last: int) -> None:
-        if last > self.last:
+        if last > self.last and not self.erased:
             self.last = last
+
+    def still(self, told: int) -> int:
+        """What was told when a read began, unless the session was erased meanwhile."""
+        return 0 if self.erased else told
+
+    def erase(self) -> None:
+        self.erased, self.last, self.row = True, 0, None
 
 
 class KnownSessions:
@@ -43,10 +54,26 @@ class KnownSessions:
         self._known: dict[bytes, Known] = {}
 
     def of(self, key: bytes) -> Known:
-        name = key if len(key) <= ID_BYTES_MAX else blake2b(key, digest_size=ID_BYTES_MAX).digest() + b"#"
+        name = _name(key)
         known = self._known.get(name)
         if known is None:
             if len(self._known) >= SESSIONS_KNOWN_MAX:
                 del self._known[next(iter(self._known))]
             known = self._known[name] = Known()
         return known
+
+    @contextmanager
+    def erasing(self, key: bytes) -> Iterator[None]:
+        """While a session is erased, nothing is noted of it: an append that is under way may come before or after."""
+        name = _name(key)
+        self.of(key).erase()
+        try:
+            self._known[name] = Known()
+            self._known[name].erase()
+            yield
+        finally:
+            self._known.pop(name, None)
+
+
+def _name(key: bytes) -> bytes:
+    return key if len(key) <= ID_BYTES_MAX else blake2b(key, digest_size=ID_BYTES_MAX).digest() + b"#"

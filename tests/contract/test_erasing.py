@@ -3,10 +3,13 @@
 Every file of the engine is searched for the bytes. PostgreSQL's write-ahead log is where they may still be.
 """
 
+import asyncio
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
+from operator import attrgetter
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -120,6 +123,45 @@ async def test_afterwards_the_session_never_was(kept: tuple[Place, Path]) -> Non
         assert await texts(other, NAME) == ["anew"]
         assert NAME in [name async for name in other.sessions()]
         assert (await store.append("a", [Message("user", "goes on")])).first == 61
+
+
+ANSWERED = {"redis": "_servers.submit", "postgres": "_append_one"}
+"""What an append waits for, where it leaves the process."""
+
+
+@pytest.mark.parametrize("how", ["stored before", "sent before, stored after"])
+async def test_an_append_beside_the_erasure_is_no_loss(
+    kept: tuple[Place, Path], how: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    place, _ = kept
+    if place.name not in ANSWERED:
+        return
+    erased, under_way = asyncio.Event(), asyncio.Event()
+    async with place.open() as store:
+        await store.append(NAME, said(1))
+        at_the_engine = attrgetter(ANSWERED[place.name])(store)
+
+        async def held_up(*given: Any) -> Any:
+            monkeypatch.undo()
+            if how == "stored before":
+                answer = await at_the_engine(*given)
+            under_way.set()
+            await erased.wait()
+            return answer if how == "stored before" else await at_the_engine(*given)
+
+        monkeypatch.setattr(at_the_engine.__self__, at_the_engine.__name__, held_up)
+        append = asyncio.create_task(store.append(NAME, said(2)))
+        async with asyncio.timeout(60):
+            await under_way.wait()
+            await store.forget(NAME, erase=True)
+            erased.set()
+            await append
+        left = [] if how == "stored before" else [1]
+        assert [item.sequence for item in await store.history(NAME)] == left
+        assert (await store.append(NAME, said(3))).first == len(left) + 1
+        assert await store.position(NAME) == len(left) + 1
+        assert all(isinstance(item.message, Message) for item in await store.history(NAME))
+    assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
 async def test_a_forgotten_session_can_be_erased_and_so_can_one_that_never_was(

@@ -43,6 +43,10 @@ class Elsewhere(EngineUnavailable):
         self.reply = reply
 
 
+class Forbidden(EngineUnavailable):
+    """The user may not run a command that an audit needs: asking again does not help."""
+
+
 class RedisAudit:
     engine = "redis"
     shard: str | None = None
@@ -305,7 +309,7 @@ class RedisAudit:
                 raise EngineUnavailable(f"{self._address.shown}: {reply.text}")
             if isinstance(reply, ReplyError) and reply.code in ("NOPERM", "NOAUTH", "EXECABORT"):
                 refused = next((one for one in replies if isinstance(one, ReplyError)), reply)
-                raise EngineUnavailable(
+                raise Forbidden(
                     f"{self._address.shown}: {refused.text}; an audit needs "
                     "+@read +@connection +@transaction +info +time"
                 )

@@ -19,7 +19,7 @@ from typing import TypeVar
 import msgspec
 
 from recollect.audit.finding import AuditFinding
-from recollect.audit.redis import Elsewhere, RedisAudit
+from recollect.audit.redis import Elsewhere, Forbidden, RedisAudit
 from recollect.audit.session_reading import SessionPiece
 from recollect.audit.source import EngineFacts, SessionBatch, SessionRef
 from recollect.errors import EngineUnavailable, Unreadable
@@ -228,6 +228,8 @@ class ClusterAudit:
             except Elsewhere as error:
                 said: EngineUnavailable = error
                 there = _there(error.reply, node)
+            except Forbidden:
+                raise
             except EngineUnavailable as error:
                 said, there = error, None
                 await self._drop(node)
@@ -312,6 +314,8 @@ class ClusterAudit:
         try:
             server = await self._server(node)
             replies = await server.ask(*(pack("CLUSTER", question, slot, *more) for slot in slots))
+        except Forbidden:
+            raise
         except EngineUnavailable:
             await self._drop(node)
             return {}

@@ -28,7 +28,7 @@ from recollect.changing import (
 )
 from recollect.erasure import Erasure
 from recollect.errors import Conflict, NotWritten, RecollectError
-from recollect.known import KnownSessions
+from recollect.known import Known, KnownSessions
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach
@@ -92,6 +92,7 @@ class PostgresChanges(ABC):
         known = self._known.of(key)
         told = known.last  # taken before reading: later acknowledgements must not be compared with this read
         rows = await self._read(schema.SESSION, key)
+        told = known.still(told)
         last = rows[0][0] if rows else 0
         if last is None:
             raise row_changed()
@@ -189,6 +190,7 @@ class PostgresChanges(ABC):
     ) -> dict[str, Receipt]:
         """See `recollect.store.Spanning`."""
         appends = checked_turns(turns, turn, expect)
+        known = [self._known.of(append.key) for append in appends]
         try:
             outcomes, reached = await self._changed(
                 schema.APPEND_ALL, self._arguments(appends), [append.key for append in appends]
@@ -203,8 +205,8 @@ class PostgresChanges(ABC):
             if isinstance(receipt, Exception):
                 raise receipt
             receipts[receipt.session] = receipt
-        for append in appends:
-            self._note(append.session, append.key, receipts[append.session].last)
+        for append, one in zip(appends, known, strict=True):
+            self._note(append.session, one, receipts[append.session].last)
         return {session: receipts[session] for session in turns}
 
     async def describe(self, session: str) -> Description:
@@ -213,6 +215,7 @@ class PostgresChanges(ABC):
         known = self._known.of(key)
         told = known.last
         rows = await self._read(schema.DESCRIBE, key)
+        told = known.still(told)
         if not rows and not told:
             return Description(session, SessionState.ABSENT, 0, None, None, {})
         last, floor, expires, expired, created, updated, metadata = rows[0] if rows else _LOST_WHOLE
@@ -308,12 +311,12 @@ class PostgresChanges(ABC):
             raise found
         if new is not None:
             found = Receipt(new, first, last, found.durability, found.replicas)
-        self._note(found.session, session_key(found.session), found.last)
+        self._note(found.session, self._known.of(session_key(found.session)), found.last)
         return found
 
-    def _note(self, session: str, key: bytes, last: int) -> None:
-        self._known.of(key).note(last)
-        if self._witness is not None:
+    def _note(self, session: str, known: Known, last: int) -> None:
+        known.note(last)
+        if self._witness is not None and not known.erased:
             self._witness.note(session, last)
 
     async def _free(self, unfreed: int, deadline: float) -> None:

@@ -80,6 +80,6 @@ class PostgresMoving(PostgresChanges):
                 continue
             if not rows[0][0]:
                 raise piece.conflict(session, await self.position(session))
-            self._note(session, key, piece.last)
+            self._note(session, self._known.of(key), piece.last)
             return
         raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")

@@ -140,11 +140,12 @@ class PostgresStore(PostgresMoving):
         self._owner.check()
         if self._closed:
             raise StoreClosed
+        known = self._known.of(append.key)
         if self._batcher.alone():
             receipt = await self._batcher.run_alone(self._append_one(append))
         else:
             receipt = await self._batcher.submit(append)
-        self._note(session, append.key, receipt.last)
+        self._note(session, known, receipt.last)
         return receipt
 
     async def history(
@@ -167,6 +168,7 @@ class PostgresStore(PostgresMoving):
             rows = await self._replica_rows(self._replica, deadline, key, after, last)
         if rows is None:
             rows = await self._fetch(self._pool, deadline, schema.HISTORY, key, after, last)
+        told = known.still(told)
         if told and not rows:
             rows = await self._lost_whole(key, deadline)
         if rows and rows[0][0] is not None and rows[0][0] < told:
@@ -181,8 +183,8 @@ class PostgresStore(PostgresMoving):
     async def _erase(self, session: str, key: bytes) -> Erasure:
         connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         try:
-            number = await erase_rows(connection, key, self._timeout_s)
-            self._known.of(key).last = 0
+            with self._known.erasing(key):
+                number = await erase_rows(connection, key, self._timeout_s)
             erased = await rewrite_files(connection, number, self._timeout_s)
         except BaseException as error:
             self._pool.discard(connection)

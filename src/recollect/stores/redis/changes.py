@@ -239,7 +239,7 @@ class RedisChanges(ABC):
         state, last, created, updated, metadata, annotated, floor = reply
         assert isinstance(state, bytes)
         position = _number(last)
-        if position < known:
+        if position < place.known.still(known):
             await self._check_not_replaced(session, place, position)
             position = known
         live = _STATES[state] is SessionState.LIVE
@@ -369,7 +369,7 @@ class RedisChanges(ABC):
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
         place.known.note(last)
-        if self._witness is not None:
+        if self._witness is not None and not place.known.erased:
             self._witness.note(session, last)
         return Receipt(session, first, last, write.plan.durability, write.plan.replicas)
 

@@ -5,6 +5,8 @@ they are kept up to `BYTES_MAX` in all, and recomputed each time for an id so lo
 """
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from recollect.known import SESSIONS_KNOWN_MAX, Known, KnownSessions
 from recollect.stores.redis.address import Address
@@ -52,6 +54,22 @@ class Places:
     def of(self, key: bytes) -> Place:
         place = self._places.get(key)
         return self._added(key) if place is None else place
+
+    @contextmanager
+    def erasing(self, key: bytes) -> Iterator[None]:
+        """See `KnownSessions.erasing`. What began before keeps the place that it began with."""
+        with self._known.erasing(key):
+            self._drop(key)
+            try:
+                yield
+            finally:
+                self._drop(key)
+
+    def _drop(self, key: bytes) -> None:
+        with self._gate:
+            place = self._places.pop(key, None)
+            if place is not None:
+                self._size -= place.size
 
     def _added(self, key: bytes) -> Place:
         with self._gate:

@@ -133,7 +133,7 @@ class RedisStore(RedisMoving):
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
         place.known.note(last)
-        if self._witness is not None:
+        if self._witness is not None and not place.known.erased:
             self._witness.note(session, last)
         return Receipt(session, first, last, write.plan.durability, write.plan.replicas)
 
@@ -165,10 +165,10 @@ class RedisStore(RedisMoving):
     async def _erase(self, session: str, key: bytes) -> Erasure:
         place = self._places.of(key)
         ask = functools.partial(self._servers.ask, place.slot)
-        [reply] = await ask(pack("UNLINK", *self._address.session_keys(key)), 1)
+        with self._places.erasing(key):
+            [reply] = await ask(pack("UNLINK", *self._address.session_keys(key)), 1)
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
-        place.known.last = 0
         erased = await rewrite_files(ask)
         return erasure(
             session, *erased, None if self._witness is None else await self._witness.erase(session)
