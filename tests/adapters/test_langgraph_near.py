@@ -18,6 +18,7 @@ from recollect import EngineUnavailable, OutcomeUnknown, Unreadable
 from recollect.adapters import carrying
 from recollect.adapters.langgraph import RecollectSaver
 from recollect.verify.engines import Pausable
+from recollect.verify.host.waiting import wait_until
 from tests.contract.conftest import Place, own_place
 from tests.interrupts import Interrupts
 
@@ -358,6 +359,47 @@ def test_an_error_of_the_engine_is_told_by_the_other_way(own_place: Place, threa
         hands_on(own_place, "UPDATE langgraph_checkpoints SET checksum = 'abcd'")
         with pytest.raises(Unreadable, match="0003"):
             saver.get_tuple(thread)
+
+
+@OWN_POSTGRES
+@pytest.mark.parametrize("way", ["here", "on the loop", "a thread's removal"])
+def test_an_operator_who_ends_the_wait_for_a_standby_does_not_get_an_acknowledgement(
+    own_place: Place, thread: Any, way: str
+) -> None:
+    """It is repeated, and waits again."""
+    engine: Any = own_place.engine
+
+    def names(standbys: str) -> None:
+        engine.ask(f"ALTER SYSTEM SET synchronous_standby_names = '{standbys}'")
+        engine.ask("SELECT pg_reload_conf()")
+
+    def ended(before: str) -> str:
+        """Ends the wait of a commit on another connection than before; says on which."""
+        waiting = f"SELECT pid FROM pg_stat_activity WHERE wait_event = 'SyncRep' AND pid <> {before}"
+        wait_until(lambda: bool(engine.ask(waiting)), 30, "no commit waits")
+        pid = str(engine.ask(waiting)[0][0])
+        engine.ask(f"SELECT pg_cancel_backend({pid})")
+        return pid
+
+    with RecollectSaver(own_place.url) as saver:
+        config = step(saver, thread, 1, said="first")
+        names("*")
+        change = {
+            "here": lambda: step(saver, config, 2, said="second"),
+            "on the loop": lambda: asyncio.run(_put_on_a_loop(saver, config)),
+            "a thread's removal": lambda: saver.delete_thread(thread["configurable"]["thread_id"]),
+        }[way]
+        caller = threading.Thread(target=change)
+        caller.start()
+        ended(ended("0"))
+        names("")
+        caller.join(30)
+        assert not caller.is_alive()
+        assert bool(saver.get_tuple(thread)) == (way != "a thread's removal")
+
+
+async def _put_on_a_loop(saver: RecollectSaver, config: Any) -> None:
+    await saver.aput(config, {**empty_checkpoint(), "id": "0002"}, {}, {})
 
 
 @OWN_POSTGRES

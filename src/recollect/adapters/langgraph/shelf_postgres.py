@@ -52,6 +52,7 @@ from recollect.errors import EngineUnavailable, StoreClosed, Unreadable
 from recollect.near import NotHere
 from recollect.owner import Owner
 from recollect.store import Durability, Options
+from recollect.stores.postgres.abandoned_waits import AbandonedWaits
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
 from recollect.stores.postgres.hosts import Connection, connect
@@ -130,6 +131,9 @@ _WRITES = (
 
 _INLINE = "SELECT id, inline FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = ANY($3)"
 
+_WAIT_FOR_STANDBYS = "SELECT pg_logical_emit_message(true, 'recollect', '')"
+"""A commit that changes nothing would not wait: a removal that is repeated, because nobody waited for the first one."""
+
 _UNREFERRED = """
 DELETE FROM langgraph_values v WHERE thread = $1 AND namespace = $2 AND ref <> ALL (ARRAY(
     SELECT DISTINCT unnest(refs) FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2))"""
@@ -180,6 +184,7 @@ class PostgresShelf:
         self._owner = Owner()
         self._closed = False
         self._homes = KnownHomes()
+        self._abandoned_waits = AbandonedWaits()
 
     @classmethod
     async def open(cls, url: str, options: Options) -> "PostgresShelf":
@@ -357,6 +362,7 @@ class PostgresShelf:
         if found != self.identity:
             raise replaced(self.identity, found)
         await check_server(connection, self._reach.commit_mode, self._timeout_s)
+        self._abandoned_waits.listen(connection)
 
     async def _taken(self) -> Connection:
         self._owner.check()
@@ -387,6 +393,7 @@ class PostgresShelf:
         connection = await self._taken()
         try:
             answer = await getattr(connection, call)(statement, *values, timeout=self._timeout_s)
+            self._abandoned_waits.check(connection)
         except BaseException as error:
             self._given_back(connection, error)
             raise
@@ -403,8 +410,11 @@ class PostgresShelf:
     @asynccontextmanager
     async def _transaction(self) -> AsyncIterator[Connection]:
         try:
-            async with self._lent() as connection, connection.transaction():
-                yield connection
+            async with self._lent() as connection:
+                async with connection.transaction():
+                    yield connection
+                    await connection.execute(_WAIT_FOR_STANDBYS)
+                self._abandoned_waits.check(connection)
         except Exception as error:
             raise write_error(error) from error
 

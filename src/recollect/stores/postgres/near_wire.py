@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from recollect.near_socket import NearSocket
+from recollect.stores.postgres.abandoned_waits import TOLD, WARNING
 from recollect.stores.postgres.hosts import Connection
 
 _BYTES, _INT8, _INT4, _TEXT, _BYTES_ARRAY, _INT4_ARRAY = 17, 20, 23, 25, 1001, 1007
@@ -23,9 +24,12 @@ _NULL = _int4.pack(-1)
 _SYNC = b"S\0\0\0\4"
 _RUN = b"\0\1\0\1" + b"E\0\0\0\x09\0\0\0\0\0" + _SYNC
 """The end of the message that binds: everything comes back in binary. Then run it."""
+_WARNING = b"C" + WARNING.encode()
+"""The code of a notice, with the letter that says that it is one."""
 _HEAD = 5
 """Bytes before what a message says: its kind and its length."""
 _READY, _ERROR, _ROW, _DONE, _PARAMETERS, _COLUMNS = b"ZEDCtT"
+_NOTICE = b"N"[0]
 _IN_PASSING = b"NSA"
 """Notices, changed settings, notifications: an engine may send them at any time."""
 
@@ -120,6 +124,7 @@ class PostgresWire:
         self._socket.send(request, deadline)
         replies: list[tuple[int, bytes]] = []
         error: bytes | None = None
+        abandoned = False
         buffer = bytearray()
         position = 0
         while True:
@@ -132,11 +137,15 @@ class PostgresWire:
                 break
             if kind == _ERROR:
                 error = body
+            elif kind == _NOTICE and _WARNING in body.split(b"\0"):
+                abandoned = True
             elif kind not in _IN_PASSING:
                 replies.append((kind, body))
         self.is_asking = False
         if error is not None:
             raise WireRefused(error.replace(b"\0", b" ").decode("utf-8", "replace"))
+        if abandoned:
+            raise ConnectionError(TOLD)
         return replies
 
 

@@ -45,6 +45,7 @@ from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
+from recollect.stores.postgres.abandoned_waits import AbandonedWaits
 from recollect.stores.postgres.batches import Batch, lone_statement
 from recollect.stores.postgres.changes import expected, outcomes_of, state_of
 from recollect.stores.postgres.durability import Reach, reach, read_settings
@@ -95,7 +96,7 @@ class PostgresStore(PostgresMoving):
             queue=f"for one of the {lanes} connections of the pool that write (pool_size={options.pool_size})",
             place=attrgetter("key"),
         )
-        self._unreplicated: set[Connection] = set()
+        self._abandoned_waits = AbandonedWaits()
         self._known = KnownSessions()
         self._closed = False
         self._owner = Owner()
@@ -411,7 +412,7 @@ class PostgresStore(PostgresMoving):
         if found != self._identity:
             raise replaced(self._identity, found)
         await check_server(connection, self._reach.commit_mode, self._timeout_s)
-        connection.add_log_listener(self._heard)
+        self._abandoned_waits.listen(connection)
 
     async def _prepare_replica(self, connection: Connection) -> None:
         version = await schema.read_version(connection, self._timeout_s)
@@ -468,18 +469,8 @@ class PostgresStore(PostgresMoving):
                 raise write_error(error) from error
             raise
         pool.release(connection)
-        if self._unreplicated and connection in self._unreplicated:
-            self._unreplicated.discard(connection)
-            raise OutcomeUnknown(
-                "PostgreSQL was told to stop waiting for its standbys: written here, perhaps not there; retry with "
-                "the same turn id"
-            )
+        self._abandoned_waits.check(connection)
         return rows
-
-    def _heard(self, connection: Any, message: asyncpg.PostgresLogMessage) -> None:
-        """A commit that stops waiting for its standbys succeeds with a warning. Nothing else here causes one."""
-        if message.sqlstate == asyncpg.PostgresWarning.sqlstate:
-            self._unreplicated.add(connection)
 
 
 def _portions(appends: list[Append], order: list[int]) -> list[list[int]]:

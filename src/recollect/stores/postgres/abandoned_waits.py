@@ -1,0 +1,35 @@
+"""A commit that was told to stop waiting for its standbys: an operator cancelled the wait.
+
+PostgreSQL says so with a warning, and that the commit succeeded. It did here, perhaps not there. Nothing else that is
+run here causes a warning.
+"""
+
+from typing import Any
+
+import asyncpg
+
+from recollect.errors import OutcomeUnknown
+from recollect.stores.postgres.hosts import Connection
+
+WARNING: str = asyncpg.PostgresWarning.sqlstate
+TOLD = "PostgreSQL was told to stop waiting for its standbys: written here, perhaps not there"
+
+
+class AbandonedWaits:
+    """Those of a pool's connections."""
+
+    def __init__(self) -> None:
+        self._heard: set[Connection] = set()
+
+    def listen(self, connection: Connection) -> None:
+        connection.add_log_listener(self._hear)
+
+    def check(self, connection: Connection) -> None:
+        """After a change was made."""
+        if self._heard and connection in self._heard:
+            self._heard.discard(connection)
+            raise OutcomeUnknown(f"{TOLD}; retry with the same turn id")
+
+    def _hear(self, connection: Any, message: asyncpg.PostgresLogMessage) -> None:
+        if message.sqlstate == WARNING:
+            self._heard.add(connection)
