@@ -42,7 +42,7 @@ def never_started(timeout_s: float, queue: str) -> NotWritten:
 
 
 def unacknowledged(timeout_s: float) -> OutcomeUnknown:
-    return OutcomeUnknown(f"no acknowledgement within {timeout_s:g} s; retry with the same turn id")
+    return OutcomeUnknown(f"no acknowledgement within {timeout_s:g} s")
 
 
 class _Entry(Generic[Job, Result]):

@@ -8,7 +8,7 @@
     │   ├── Conflict                `expect` did not match: someone wrote in between; read again, then retry
     │   ├── NotFound                what was to be changed is not there: retracted, forgotten, expired, or never written
     │   └── StoreClosed             also an EngineUnavailable: the store is closed; open it again
-    ├── OutcomeUnknown              may or may not be written: retry with the same `turn` id
+    ├── OutcomeUnknown              may or may not be written: retry with the same `turn` id (see `advice`)
     ├── Unreadable                  the engine answers, but what it holds cannot be read
     └── CannotOpen
         ├── DurabilityUnavailable   the durability asked for cannot be reached with the engine's settings
@@ -67,7 +67,15 @@ class NotFound(NotWritten):
 
 
 class OutcomeUnknown(RecollectError):
-    """The write may or may not be in memory. A retry with the same turn id never stores it twice."""
+    """The write may or may not be in memory. A retry with the same turn id never stores it twice; `advice` says what to
+    do where the call has none."""
+
+    def __init__(self, reason: str, advice: str = "retry with the same turn id") -> None:
+        super().__init__(f"{reason}; {advice}")
+        self.reason, self.advice = reason, advice
+
+    def __reduce__(self) -> tuple[type["OutcomeUnknown"], tuple[str, str]]:
+        return type(self), (self.reason, self.advice)
 
 
 class Unreadable(RecollectError):

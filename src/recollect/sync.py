@@ -239,9 +239,7 @@ class SyncStore:
         try:
             return call.result()
         except asyncio.CancelledError as error:
-            raise OutcomeUnknown(
-                "the store was closed before the call ended; retry with the same turn id"
-            ) from error
+            raise OutcomeUnknown("the store was closed before the call ended") from error
 
     def _ended(self, call: Waited[Any]) -> None:
         with self._lock:

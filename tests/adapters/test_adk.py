@@ -26,10 +26,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from pydantic import Field
 
-from recollect import Message, Refused, Store, open_store
+from recollect import Message, OutcomeUnknown, Refused, Store, open_store
+from recollect.adapters import carrying
 from recollect.adapters.adk import CHANGES_KEPT, RecollectSessionService
 from tests.adapters.oracle import Compared, World, compared
-from tests.adapters.unsteady import LOST_AFTER, Unsteady
+from tests.adapters.unsteady import LOST_AFTER, Unsteady, lost_for_good
 from tests.contract.conftest import Place
 
 TEXT = st.text(max_size=12)
@@ -264,10 +265,29 @@ async def test_blanks_around_an_id_make_it_another_session(store: Store, session
 async def test_an_answer_that_is_lost_stores_nothing_twice(store: Store, session: str) -> None:
     service = RecollectSessionService(store)
     held = await service.create_session(app_name=session, user_id="u", session_id="s")
-    lossy = RecollectSessionService(cast(Store, Unsteady(store, LOST_AFTER)))
+    unsteady = Unsteady(store, LOST_AFTER)
+    lossy = RecollectSessionService(cast(Store, unsteady))
     await lossy.append_event(held, _says("hello", user__n=1))
+    assert not unsteady.troubles
     await lossy.append_event(held, _says("there"))
     assert _texts(await _got(service, session)) == ["hello", "there"]
+
+
+async def test_what_stays_unknown_says_what_to_do_without_a_turn_id(
+    store: Store, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    lossy = RecollectSessionService(cast(Store, Unsteady(store, *lost_for_good() * 3)))
+    with pytest.raises(OutcomeUnknown, match="get the session"):
+        await lossy.create_session(app_name=session, user_id="u", session_id="s")
+    held = await _got(lossy, session)
+    event = _says("hello")
+    with pytest.raises(OutcomeUnknown, match="append the same event again"):
+        await lossy.append_event(held, event)
+    lossy._store.troubles.clear()  # type: ignore[attr-defined]
+    await lossy.append_event(held, event)
+    await lossy.append_event(held, _says("there"))
+    assert _texts(await _got(lossy, session)) == ["hello", "there"]
 
 
 async def test_the_same_text_again_is_another_event(store: Store, session: str) -> None:

@@ -17,10 +17,11 @@ from agent_framework import Message as AgentMessage
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 
-from recollect import Message, Refused, Store
+from recollect import Message, OutcomeUnknown, Refused, Store
+from recollect.adapters import carrying
 from recollect.adapters.agent_framework import RecollectHistory
 from tests.adapters.oracle import Compared, World, compared
-from tests.adapters.unsteady import LOST_AFTER, Unsteady
+from tests.adapters.unsteady import LOST_AFTER, Unsteady, lost_for_good
 from tests.contract.conftest import Place
 
 TEXT = st.text(max_size=20)
@@ -105,6 +106,16 @@ async def test_the_last_messages_only(store: Store, session: str) -> None:
 async def test_an_answer_that_is_lost_stores_nothing_twice(store: Store, session: str) -> None:
     history = RecollectHistory(cast(Store, Unsteady(store, LOST_AFTER)))
     await history.save_messages(session, [AgentMessage("user", ["hello"])])
+    assert [message.text for message in await history.get_messages(session)] == ["hello"]
+
+
+async def test_what_stays_unknown_says_what_to_do_without_a_turn_id(
+    store: Store, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    history = RecollectHistory(cast(Store, Unsteady(store, *lost_for_good())))
+    with pytest.raises(OutcomeUnknown, match=carrying.LOOK_FIRST):
+        await history.save_messages(session, [AgentMessage("user", ["hello"])])
     assert [message.text for message in await history.get_messages(session)] == ["hello"]
 
 

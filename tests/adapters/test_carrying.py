@@ -7,7 +7,7 @@ import pytest
 
 from recollect import Message, NotWritten, OutcomeUnknown, Refused, Store
 from recollect.adapters import carrying
-from recollect.adapters.carrying import carried, pop_last
+from recollect.adapters.carrying import CALL_AGAIN, LOOK_FIRST, carried, pop_last
 from tests.adapters.unsteady import LOST_AFTER, LOST_BEFORE, REFUSED, Unsteady
 
 
@@ -18,7 +18,7 @@ def _no_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def _append(store: Any, session: str, text: str) -> Any:
     message = Message("user", text)
-    return await carried(lambda turn: store.append(session, [message], turn=turn))
+    return await carried(lambda turn: store.append(session, [message], turn=turn), LOOK_FIRST)
 
 
 async def _texts(store: Store, session: str) -> list[str]:
@@ -53,8 +53,9 @@ async def test_a_first_refusal_is_told_as_it_is(store: Store, session: str) -> N
 async def test_an_unknown_outcome_stays_unknown_when_retries_are_refused(store: Store, session: str) -> None:
     """`NotWritten` would invite the caller to call again, and then there were two."""
     troubles = [LOST_AFTER, *[REFUSED] * len(carrying.PAUSES_S)]
-    with pytest.raises(OutcomeUnknown):
+    with pytest.raises(OutcomeUnknown) as told:
         await _append(Unsteady(store, *troubles), session, "hello")
+    assert str(told.value) == f"the connection broke; {LOOK_FIRST}"
     assert await _texts(store, session) == ["hello"]
 
 
@@ -67,7 +68,7 @@ async def test_what_cannot_be_stored_is_not_tried_again(store: Store, session: s
         raise Refused("no")
 
     with pytest.raises(Refused):
-        await carried(refused)
+        await carried(refused, CALL_AGAIN)
     assert calls == 1
 
 
@@ -79,7 +80,7 @@ async def test_a_cancelled_caller_does_not_take_the_change_with_it(store: Store,
         await go_on.wait()
         await store.append(session, [Message("user", "hello")], turn=turn)
 
-    caller = asyncio.create_task(carried(slowly))
+    caller = asyncio.create_task(carried(slowly, CALL_AGAIN))
     await begun.wait()
     caller.cancel()
     await asyncio.sleep(0)

@@ -18,11 +18,12 @@ from langchain_core.messages import (
     ToolMessage,
 )
 
-from recollect import Message, Refused, Store
+from recollect import Message, OutcomeUnknown, Refused, Store
+from recollect.adapters import carrying
 from recollect.adapters.langchain import RecollectHistory
 from recollect.sync import SyncStore, open_store
 from tests.adapters.oracle import Compared, World, compared
-from tests.adapters.unsteady import LOST_AFTER, Unsteady
+from tests.adapters.unsteady import LOST_AFTER, Unsteady, lost_for_good
 from tests.contract.conftest import Place
 
 pytestmark = pytest.mark.filterwarnings(
@@ -122,19 +123,32 @@ def test_the_last_messages_only(place: Place, session: str) -> None:
         assert RecollectHistory(session, store, last=2).messages == [AIMessage("b"), HumanMessage("c")]
 
 
+async def _unsteady(url: str, *troubles: str) -> Store:
+    from recollect import open_store
+
+    return cast(Store, Unsteady(await open_store(url), *troubles))
+
+
 def test_an_answer_that_is_lost_stores_nothing_twice(place: Place, session: str) -> None:
-    async def unsteady() -> Store:
-        from recollect import open_store
-
-        return cast(Store, Unsteady(await open_store(place.url), LOST_AFTER))
-
-    store = SyncStore(unsteady())
-    try:
+    with SyncStore(_unsteady(place.url, LOST_AFTER)) as store:
         history = RecollectHistory(session, store)
         history.add_messages([HumanMessage("hello")])
         assert history.messages == [HumanMessage("hello")]
-    finally:
-        store.close()
+
+
+def test_what_stays_unknown_says_what_to_do_without_a_turn_id(
+    place: Place, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    with SyncStore(_unsteady(place.url, *lost_for_good() * 2)) as store:
+        history = RecollectHistory(session, store)
+        with pytest.raises(OutcomeUnknown, match=carrying.LOOK_FIRST):
+            history.add_messages([HumanMessage("hello")])
+        assert history.messages == [HumanMessage("hello")]
+        with pytest.raises(OutcomeUnknown, match=carrying.CALL_AGAIN):
+            history.clear()
+        history.clear()
+        assert history.messages == []
 
 
 def test_what_is_no_json_is_refused_and_nothing_is_added(place: Place, session: str) -> None:

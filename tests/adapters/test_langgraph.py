@@ -304,6 +304,43 @@ def test_a_put_whose_answer_is_lost_is_done_again(
     assert len(list(saver.list(config))) == 1
 
 
+def test_what_stays_unknown_says_what_to_do_without_a_turn_id(
+    saver: RecollectSaver, thread: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    monkeypatch.setattr(saver, "_near_shelf", None)
+    config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    checkpoint = empty_checkpoint()
+    with monkeypatch.context() as lossy:
+        for name in ("put", "put_writes"):
+            lossy.setattr(saver._shelf, name, _without_answer(getattr(saver._shelf, name)))
+        with pytest.raises(OutcomeUnknown, match="put the same again"):
+            saver.put(config, checkpoint, {}, {})
+        with pytest.raises(OutcomeUnknown, match="put the same again"):
+            saver.put_writes(_at(config, checkpoint), [("said", "hello")], "task")
+    saver.put(config, checkpoint, {}, {})
+    saver.put_writes(_at(config, checkpoint), [("said", "hello")], "task")
+    [only] = saver.list(config)
+    assert only.pending_writes == [("task", "said", "hello")]
+    with monkeypatch.context() as lossy:
+        lossy.setattr(saver._shelf, "delete_thread", _without_answer(saver._shelf.delete_thread))
+        with pytest.raises(OutcomeUnknown, match="call it again"):
+            saver.delete_thread(thread)
+    assert saver.get_tuple(config) is None
+
+
+def _at(config: Any, checkpoint: Any) -> Any:
+    return {"configurable": {**config["configurable"], "checkpoint_id": checkpoint["id"]}}
+
+
+def _without_answer(change: Any) -> Any:
+    async def lossy(*given: Any) -> None:
+        await change(*given)
+        raise OutcomeUnknown("the connection broke")
+
+    return lossy
+
+
 def test_who_finds_the_near_way_taken_goes_the_other(tmp_path: Any) -> None:
     config: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
     with RecollectSaver(f"sqlite:///{tmp_path}/memory.db") as saver:

@@ -23,10 +23,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from openai.types.responses import ResponseFunctionToolCall, ResponseOutputMessage, ResponseOutputText
 
-from recollect import Message, Refused, Store, Unreadable, open_store
+from recollect import Message, OutcomeUnknown, Refused, Store, Unreadable, open_store
+from recollect.adapters import carrying
 from recollect.adapters.openai_agents import RecollectSession
 from tests.adapters.oracle import Compared, World, compared
-from tests.adapters.unsteady import LOST_AFTER, Unsteady
+from tests.adapters.unsteady import LOST_AFTER, Unsteady, lost_for_good
 from tests.contract.conftest import Place
 
 set_tracing_disabled(True)  # nothing here may call out
@@ -125,6 +126,21 @@ async def test_an_answer_that_is_lost_stores_nothing_twice(store: Store, session
     unsteady = cast(Store, Unsteady(store, LOST_AFTER))
     await RecollectSession(session, unsteady).add_items([{"role": "user", "content": "hello"}])
     assert await RecollectSession(session, store).get_items() == [{"role": "user", "content": "hello"}]
+
+
+async def test_what_stays_unknown_says_what_to_do_without_a_turn_id(
+    store: Store, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    ours = RecollectSession(session, cast(Store, Unsteady(store, *lost_for_good() * 3)))
+    with pytest.raises(OutcomeUnknown, match=carrying.LOOK_FIRST):
+        await ours.add_items([{"role": "user", "content": "hello"}])
+    with pytest.raises(OutcomeUnknown, match="shows whether the message is still there"):
+        await ours.pop_item()
+    assert await ours.get_items() == []
+    with pytest.raises(OutcomeUnknown, match=carrying.CALL_AGAIN):
+        await ours.clear_session()
+    await ours.clear_session()
 
 
 async def test_the_text_of_every_item_can_be_read(store: Store, session: str) -> None:

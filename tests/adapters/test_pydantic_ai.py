@@ -36,10 +36,11 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 
-from recollect import Message, Store, open_store
+from recollect import Message, OutcomeUnknown, Store, open_store
+from recollect.adapters import carrying
 from recollect.adapters.pydantic_ai import EntryId, RecollectConversations
 from tests.adapters.oracle import Compared, World, compared
-from tests.adapters.unsteady import LOST_AFTER, LOST_BEFORE, Unsteady
+from tests.adapters.unsteady import LOST_AFTER, LOST_BEFORE, Unsteady, lost_for_good
 from tests.contract.conftest import Place
 
 TEXT = st.text(max_size=12)
@@ -271,6 +272,19 @@ async def test_an_answer_that_is_lost_stores_nothing_twice(store: Store, session
         loaded.messages += _said(trouble)
         await unsteady.save(loaded)
     assert _texts(await unsteady.load(session)) == [LOST_AFTER, LOST_BEFORE]
+
+
+async def test_what_stays_unknown_says_what_to_do_without_a_turn_id(
+    store: Store, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    unsteady = RecollectConversations(cast(Store, Unsteady(store, *lost_for_good() * 2)))
+    said = Conversation(conversation_id=session, messages=[*_said("hello")])
+    with pytest.raises(OutcomeUnknown, match="load the conversation"):
+        await unsteady.save(said)
+    assert _texts(await unsteady.load(session)) == ["hello"]
+    with pytest.raises(OutcomeUnknown, match="load the conversation"):
+        await unsteady.delete(session)
 
 
 async def test_the_same_message_twice_is_two_messages(store: Store, session: str) -> None:

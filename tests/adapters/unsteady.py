@@ -1,9 +1,11 @@
 """A store whose answers get lost, as they do when a connection breaks after the engine has done its work."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
-from recollect import Message, NotWritten, OutcomeUnknown, Receipt, Store
+from recollect import NotWritten, OutcomeUnknown, Store
+from recollect.adapters import carrying
 
 LOST_AFTER = "after"
 """The engine did it, and the answer was lost."""
@@ -11,6 +13,14 @@ LOST_BEFORE = "before"
 """The request was lost."""
 REFUSED = "refused"
 """The connection was not accepted: this one was certainly not written."""
+
+
+CHANGES = frozenset({"append", "append_many", "retract", "replace", "forget"})
+
+
+def lost_for_good() -> list[str]:
+    """Every try is made, and no answer comes."""
+    return [LOST_AFTER] * (1 + len(carrying.PAUSES_S))
 
 
 class Unsteady:
@@ -21,21 +31,18 @@ class Unsteady:
         self.troubles = list(troubles)
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._store, name)
+        if name == "near":  # the way around this object
+            raise AttributeError(name)
+        method = getattr(self._store, name)
+        return partial(self._meeting, method) if name in CHANGES else method
 
-    async def append(self, session: str, messages: Sequence[Message], **options: Any) -> Receipt:
-        return await self._meeting(self._store.append, session, messages, **options)
-
-    async def retract(self, session: str, *sequences: int, **options: Any) -> Receipt:
-        return await self._meeting(self._store.retract, session, *sequences, **options)
-
-    async def _meeting(self, change: Any, *given: Any, **options: Any) -> Receipt:
+    async def _meeting(self, change: Callable[..., Any], *given: Any, **options: Any) -> Any:
         trouble = self.troubles.pop(0) if self.troubles else None
         if trouble == REFUSED:
             raise NotWritten("the connection was refused")
         if trouble == LOST_BEFORE:
             raise OutcomeUnknown("the connection broke")
-        receipt: Receipt = await change(*given, **options)
+        answer = await change(*given, **options)
         if trouble == LOST_AFTER:
             raise OutcomeUnknown("the connection broke")
-        return receipt
+        return answer

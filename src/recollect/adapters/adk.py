@@ -28,7 +28,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from weakref import WeakValueDictionary
 
-from recollect.adapters.carrying import carried, damage_note
+from recollect.adapters.carrying import CALL_AGAIN, carried, damage_note
 from recollect.composite import composite_id
 from recollect.errors import Conflict, MissingExtra, Refused
 from recollect.fingerprint import fingerprint
@@ -61,6 +61,8 @@ CHANGES_KEPT = 32
 
 READS_MAX = 8
 """How often a session is read again because somebody was appending to it meanwhile."""
+
+_GET_IT = "get the session, which shows whether it was created"
 
 _STALE = (
     "the session was changed since it was read, so the event is not stored: "
@@ -106,7 +108,7 @@ class RecollectSessionService(BaseSessionService):
                 return await self._store.append_many(turns, turn=turn, expect={places.state: position})
 
             try:
-                await carried(write)
+                await carried(write, _GET_IT)
             except Conflict:
                 continue  # somebody creates or deletes it at the same time
             break
@@ -137,7 +139,7 @@ class RecollectSessionService(BaseSessionService):
             return (await self._store.replace(place, [], turn=turn, expect=position)).last
 
         try:
-            return await carried(write)
+            return await carried(write, CALL_AGAIN)
         except Conflict:
             return position
 
@@ -218,14 +220,14 @@ class RecollectSessionService(BaseSessionService):
             return
         # Both positions move, so nobody who read the session earlier can append to it, or to a new one of its name.
         ends = {place: [Message("state", [], metadata={"gone": True})] for place in places.own}
-        receipts = await carried(lambda turn: self._store.append_many(ends, turn=turn))
+        receipts = await carried(lambda turn: self._store.append_many(ends, turn=turn), CALL_AGAIN)
         for place in places.own:
 
             async def forget(_: str, place: str = place, position: int = receipts[place].last) -> object:
                 return await self._store.forget(place, expect=position)
 
             try:
-                await carried(forget)
+                await carried(forget, CALL_AGAIN)
             except Conflict:
                 return  # it was created again, which removed the rest
 
@@ -252,7 +254,8 @@ class RecollectSessionService(BaseSessionService):
         turn = composite_id(born, event.id, fingerprint([message]).hex())
         try:
             receipts = await carried(
-                lambda _: self._store.append_many(turns, turn=turn, expect={places.events: position})
+                lambda _: self._store.append_many(turns, turn=turn, expect={places.events: position}),
+                "append the same event again: it has an id, and is stored once",
             )
         except Conflict:
             if _SummedState(await self._changes(places.state)).exists:
@@ -301,7 +304,7 @@ class RecollectSessionService(BaseSessionService):
             return await self._store.replace(place, [summed], turn=turn, expect=position)
 
         try:
-            await carried(write)
+            await carried(write, CALL_AGAIN)
         except Conflict:
             return
 

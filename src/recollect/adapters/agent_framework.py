@@ -17,7 +17,7 @@ A message that can no longer be read keeps its place, as a system message that s
 from collections.abc import Sequence
 from typing import Any
 
-from recollect.adapters.carrying import carried, damage_note
+from recollect.adapters.carrying import LOOK_FIRST, carried, damage_note
 from recollect.errors import MissingExtra, Refused, shown
 from recollect.message import Damaged, Message, new_id
 from recollect.store import Store, Stored
@@ -68,7 +68,7 @@ class RecollectHistory(HistoryProvider):
         if not messages:
             return
         turn_messages = [_message(message) for message in messages]
-        await carried(lambda turn: self._store.append(session, turn_messages, turn=turn))
+        await carried(lambda turn: self._store.append(session, turn_messages, turn=turn), LOOK_FIRST)
 
 
 def _checked(session_id: str | None) -> str:

@@ -2,7 +2,8 @@
 
 A framework calls "add these" once, and gets an answer or an error. If the connection breaks in between, it cannot know
 whether to call again. With a turn id it need not: the store can tell a retry from a new turn, so `OutcomeUnknown` is
-tried again here under the same id, and the change is stored once.
+tried again here under the same id, and the change is stored once. If it stays unknown, the caller is told what to do
+without a turn id.
 
 If a caller is cancelled, because its request timed out or its user left, the change is finished first, and the
 cancellation is passed on after that. So whoever reads next sees all of the change or nothing, and never something that
@@ -25,6 +26,9 @@ log = logging.getLogger("recollect")
 PAUSES_S = (0.0, 0.05, 0.25, 1.0)
 """Pauses before each retry: a broken connection is often back at once, a restarting server is not."""
 
+CALL_AGAIN = "call it again: what is done already is not done twice"
+LOOK_FIRST = "look whether it is there before you add it again: a second call is another turn"
+
 Value = TypeVar("Value")
 
 
@@ -33,9 +37,10 @@ def new_turn() -> str:
     return uuid.uuid4().hex
 
 
-async def carried(change: Callable[[str], Awaitable[Value]]) -> Value:
-    """The result of ``change(turn)`` with a new turn id, tried again while its outcome is unknown."""
-    return await settled(tried(change))
+async def carried(change: Callable[[str], Awaitable[Value]], advice: str) -> Value:
+    """The result of ``change(turn)`` with a new turn id, tried again while its outcome is unknown. `advice` is for the
+    caller of the framework's method, if it stays unknown."""
+    return await settled(tried(change, advice))
 
 
 async def settled(work: Awaitable[Value]) -> Value:
@@ -61,16 +66,18 @@ def _started(work: Awaitable[Value]) -> asyncio.Future[Value]:
     return asyncio.ensure_future(work)
 
 
-async def tried(change: Callable[[str], Awaitable[Value]]) -> Value:
+async def tried(change: Callable[[str], Awaitable[Value]], advice: str) -> Value:
     """`carried`, for a change that nobody can cancel: its caller is a thread that waits, or waits in `settled`."""
     turn = new_turn()
     try:
         return await change(turn)
     except OutcomeUnknown as error:
-        return await retried(change, turn, error)
+        return await retried(change, turn, error, advice)
 
 
-async def retried(change: Callable[[str], Awaitable[Value]], turn: str, unknown: OutcomeUnknown) -> Value:
+async def retried(
+    change: Callable[[str], Awaitable[Value]], turn: str, unknown: OutcomeUnknown, advice: str
+) -> Value:
     """The result of a change that was tried once, with this unknown outcome."""
     for pause_s in PAUSES_S:
         await asyncio.sleep(pause_s)
@@ -82,7 +89,10 @@ async def retried(change: Callable[[str], Awaitable[Value]], turn: str, unknown:
             raise  # the store has checked: the first try was not stored, or its id would be known
         except NotWritten:
             continue  # true of this try, but it does not say what became of the first
-    raise unknown
+    raise OutcomeUnknown(unknown.reason, advice) from unknown
+
+
+_STILL_THERE = "read the session, which shows whether the message is still there"
 
 
 async def pop_last(store: Store, session: str) -> Message | None:
@@ -107,7 +117,7 @@ async def _popped(store: Store, session: str) -> Message | None:
             return await store.retract(session, sequence, turn=turn, expect=expect)
 
         try:
-            await tried(take)
+            await tried(take, _STILL_THERE)
         except (Conflict, NotFound):
             continue  # somebody was faster: look again for the last one
         return last.message

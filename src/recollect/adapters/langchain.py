@@ -15,7 +15,7 @@ A message that can no longer be read keeps its place, as a message that says so.
 from collections.abc import Sequence
 from typing import Any
 
-from recollect.adapters.carrying import damage_note, new_turn, retried, tried
+from recollect.adapters.carrying import CALL_AGAIN, LOOK_FIRST, damage_note, new_turn, retried, tried
 from recollect.errors import MissingExtra, OutcomeUnknown, Refused, shown
 from recollect.message import Damaged
 from recollect.shapes import from_langchain, to_langchain
@@ -73,13 +73,16 @@ class RecollectHistory(BaseChatMessageHistory):
             unknown = error
             self._store.run(
                 lambda store: retried(
-                    lambda turn: store.append(self.session_id, turn_messages, turn=turn), turn, unknown
+                    lambda turn: store.append(self.session_id, turn_messages, turn=turn),
+                    turn,
+                    unknown,
+                    LOOK_FIRST,
                 )
             )
 
     def clear(self) -> None:
         """Forgets the conversation."""
-        self._store.run(lambda store: tried(lambda _: store.forget(self.session_id)))
+        self._store.run(lambda store: tried(lambda _: store.forget(self.session_id), CALL_AGAIN))
 
 
 def _checked(message: object) -> BaseMessage:

@@ -16,7 +16,7 @@ An item that can no longer be read keeps its place, as a system message that say
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
-from recollect.adapters.carrying import carried, damage_note, pop_last
+from recollect.adapters.carrying import CALL_AGAIN, LOOK_FIRST, carried, damage_note, pop_last
 from recollect.errors import MissingExtra
 from recollect.message import Damaged
 from recollect.shapes import from_openai, to_openai
@@ -69,7 +69,7 @@ class RecollectSession:
             return
         # Made once: a retry must send the same messages, ids included.
         messages = [from_openai(cast(Mapping[str, Any], item)) for item in items]
-        await carried(lambda turn: self._store.append(self.session_id, messages, turn=turn))
+        await carried(lambda turn: self._store.append(self.session_id, messages, turn=turn), LOOK_FIRST)
 
     async def pop_item(self) -> "TResponseInputItem | None":
         """Removes and returns the latest item. Concurrent callers get different ones."""
@@ -78,7 +78,7 @@ class RecollectSession:
 
     async def clear_session(self) -> None:
         """Forgets the conversation."""
-        await carried(lambda _: self._store.forget(self.session_id))
+        await carried(lambda _: self._store.forget(self.session_id), CALL_AGAIN)
 
 
 def _item(stored: Stored) -> "TResponseInputItem":

@@ -57,6 +57,8 @@ PYDANTIC_AI = "pydantic-ai"
 LISTED_AT_ONCE = 32
 """How many conversations are read at the same time to list them."""
 
+_LOAD_IT = "load the conversation, which shows whether it was done"
+
 _RECORDS = TypeAdapter(ConversationRecord)
 
 
@@ -131,7 +133,7 @@ class RecollectConversations(ConversationStore):
                 return await self._store.append(session, messages, turn=turn, expect=position)
 
             try:
-                await carried(write)
+                await carried(write, _LOAD_IT)
             except Conflict:
                 continue  # the record tells whether this was another save
             return
@@ -148,7 +150,7 @@ class RecollectConversations(ConversationStore):
 
             try:
                 # `forget` alone does not move the position, so a save that began before it would not notice.
-                emptied = await carried(empty)
+                emptied = await carried(empty, _LOAD_IT)
             except Conflict:
                 continue
             break
@@ -157,7 +159,7 @@ class RecollectConversations(ConversationStore):
             return await self._store.forget(session, expect=emptied)
 
         try:
-            await carried(forget)
+            await carried(forget, _LOAD_IT)
         except Conflict:
             return  # it was created again: what is there now is not ours to forget
 

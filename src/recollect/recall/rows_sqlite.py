@@ -129,7 +129,7 @@ class SqliteRows(SqliteTransactions[RowsJob]):
             if portion < FORGOTTEN_AT_ONCE:
                 return count
             if time.monotonic() > deadline:
-                raise OutcomeUnknown(f"{count:,} memories are forgotten, and there are more: forget again")
+                raise OutcomeUnknown(f"{count:,} memories are forgotten, and there are more", "forget again")
 
     async def erase(self) -> tuple[list[str], list[Unreached]]:
         self._check_open(NotWritten)

@@ -14,7 +14,6 @@ is finished first (`carrying`).
 import asyncio
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from importlib import import_module
 from typing import Any, Unpack, cast
 
 import msgspec
@@ -33,7 +32,7 @@ from langgraph.checkpoint.base import (
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
-from recollect.adapters.carrying import retried
+from recollect.adapters.carrying import CALL_AGAIN, retried
 from recollect.adapters.langgraph.own_loop import OwnLoop
 from recollect.adapters.langgraph.saver_witness import SaverWitness
 from recollect.adapters.langgraph.serializing import MessageSerializer
@@ -55,29 +54,17 @@ from recollect.adapters.langgraph.shelf import (
     text_of,
     unpacked,
 )
-from recollect.errors import CannotOpen, MissingExtra, OutcomeUnknown, Refused
-from recollect.secret import check_address, scheme_of
+from recollect.adapters.langgraph.shelves import shelf_class
+from recollect.errors import OutcomeUnknown, Refused
 from recollect.store import OpenOptions, Options
-
-_HERE = "recollect.adapters.langgraph"
-_SQLITE = (f"{_HERE}.shelf_sqlite", "SqliteShelf", None)
-_REDIS = (f"{_HERE}.shelf_redis", "RedisShelf", "redis")
-_POSTGRES = (f"{_HERE}.shelf_postgres", "PostgresShelf", "postgres")
-SHELVES: dict[str, tuple[str, str, str | None]] = {
-    "sqlite": _SQLITE,
-    "redis": _REDIS,
-    "rediss": _REDIS,
-    "unix": _REDIS,
-    "valkey": _REDIS,
-    "postgresql": _POSTGRES,
-    "postgres": _POSTGRES,
-}
 
 PAGE = 50
 """How many checkpoints a listing reads at once."""
 ANCESTORS_AT_ONCE = 100
 COUNTERS = "counters_since_delta_snapshot"
 """The metadata key that names the delta channels of a checkpoint."""
+
+PUT_AGAIN = "put the same again: it has an id, and is stored once"
 
 list_ = list
 """The built-in: inside the class, `list` is LangGraph's method."""
@@ -94,7 +81,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         self, url: str, *, serde: SerializerProtocol | None = None, **options: Unpack[OpenOptions]
     ) -> None:
         super().__init__(serde=serde or MessageSerializer())
-        kind = _shelf_class(url)
+        kind = shelf_class(url)
         self._loop = OwnLoop("saver")
         try:
             self._shelf, self._witness = self._loop.wait(_opened(kind, url, _checked(options)))
@@ -278,7 +265,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         """A change on this thread if it can be made here, else on the saver's loop."""
         done, unknown = self._changed_here(self._near(), here)
         if not done:
-            self._loop.wait(self._carried(there, unknown))
+            self._loop.wait(self._carried(there, PUT_AGAIN, unknown))
 
     async def _achange(self, here: Callable[[NearShelf], bool], there: Callable[[], Awaitable[None]]) -> None:
         """The same for a caller on an event loop, which may be held up only for moments."""
@@ -287,7 +274,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         if done:
             await asyncio.sleep(0)  # whoever puts one after another lets others run
         else:
-            await self._loop.reach(self._carried(there, unknown))
+            await self._loop.reach(self._carried(there, PUT_AGAIN, unknown))
 
     def _changed_here(
         self, near: NearShelf | None, here: Callable[[NearShelf], bool]
@@ -367,7 +354,10 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             first = some[-1].row.parent if len(some) == ANCESTORS_AT_ONCE else None
 
     async def _carried(
-        self, change: Callable[[], Awaitable[None]], unknown: OutcomeUnknown | None = None
+        self,
+        change: Callable[[], Awaitable[None]],
+        advice: str = CALL_AGAIN,
+        unknown: OutcomeUnknown | None = None,
     ) -> None:
         """`unknown`: it was tried already, with this outcome."""
         try:
@@ -376,7 +366,8 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         except OutcomeUnknown as error:
             unknown = error
         if unknown is not None:
-            await retried(lambda _: change(), "", unknown)  # without a turn id: repeating it changes nothing
+            # Without a turn id: repeating it changes nothing.
+            await retried(lambda _: change(), "", unknown, advice)
         self._noted()
 
     async def _delete_thread(self, thread: str) -> None:
@@ -522,24 +513,6 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         channel = text_of(write.channel)
         value = self.serde.loads_typed(unpacked(write.value, f"a write to channel {channel!r}"))
         return text_of(write.task), channel, value
-
-
-def _shelf_class(url: str) -> Any:
-    scheme = scheme_of(url)
-    check_address(url)
-    if scheme not in SHELVES:
-        raise CannotOpen(
-            f"no checkpoints for {scheme!r}; use one of {', '.join(SHELVES)}, such as sqlite:///memory.db"
-        )
-    module, name, extra = SHELVES[scheme]
-    try:
-        return getattr(import_module(module), name)
-    except ImportError as error:
-        if extra is None or (error.name or "").startswith("recollect"):
-            raise
-        raise MissingExtra(
-            f"{scheme}:// needs a driver ({error.name}): pip install 'recollect[{extra}]'"
-        ) from error
 
 
 async def _opened(kind: Any, url: str, options: Options) -> tuple[Shelf, SaverWitness | None]:

@@ -430,9 +430,7 @@ class RedisShelf:
         except exceptions.ResponseError as error:
             raise NotWritten(f"{self._address} refused: {error}; nothing was written") from error
         except (exceptions.RedisError, OSError) as error:
-            raise OutcomeUnknown(
-                f"{self._address}: {error}; written or not: the same call may be repeated"
-            ) from error
+            raise OutcomeUnknown(f"{self._address}: {error}; written or not") from error
 
     async def _ask(self, script: str, keys: Sequence[str], arguments: Sequence[Any]) -> Any:
         return await self._reading(self._scripts[script](keys=keys, args=arguments))

@@ -34,7 +34,7 @@ from langgraph.store.base import (
     validate_op_namespace,
 )
 
-from recollect.adapters.carrying import damage_note, tried
+from recollect.adapters.carrying import CALL_AGAIN, damage_note, tried
 from recollect.adapters.langgraph.own_loop import OwnLoop
 from recollect.composite import composite_id
 from recollect.errors import MissingExtra, Refused, Unreadable, shown
@@ -205,7 +205,7 @@ class RecollectStore(BaseStore):
     async def _put(self, item_id: ItemId, op: PutOp) -> None:
         before = _kept(item_id, await self._store.history(item_id.session, last=1))
         if op.value is None:
-            await tried(lambda _: self._store.forget(item_id.session))
+            await tried(lambda _: self._store.forget(item_id.session), CALL_AGAIN)
         else:
             await self._write(item_id, op, before)
         if self._recall is not None and before is not None:
@@ -222,7 +222,7 @@ class RecollectStore(BaseStore):
         rows = await self._remembered(item_id, self._texts(op), version)
         metadata = {"created": created, "rows": rows}
         message = Message(bare.role, bare.content, bare.timestamp, metadata, version)
-        await tried(lambda turn: self._store.replace(item_id.session, [message], turn=turn))
+        await tried(lambda turn: self._store.replace(item_id.session, [message], turn=turn), CALL_AGAIN)
 
     async def _remembered(self, item_id: ItemId, texts: list[str], version: str) -> list[int]:
         recall = self._recall
@@ -230,7 +230,7 @@ class RecollectStore(BaseStore):
             return []
         session = composite_id(item_id.key, version)
         user = _user(item_id.namespace)
-        remembered = await tried(lambda turn: recall.add(user, texts, session=session, turn=turn))
+        remembered = await tried(lambda turn: recall.add(user, texts, session=session, turn=turn), CALL_AGAIN)
         return [memory.sequence for memory in remembered.memories]
 
     def _texts(self, op: PutOp) -> list[str]:

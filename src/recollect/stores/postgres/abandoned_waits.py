@@ -28,7 +28,7 @@ class AbandonedWaits:
         """After a change was made."""
         if self._heard and connection in self._heard:
             self._heard.discard(connection)
-            raise OutcomeUnknown(f"{TOLD}; retry with the same turn id")
+            raise OutcomeUnknown(TOLD)
 
     def _hear(self, connection: Any, message: asyncpg.PostgresLogMessage) -> None:
         if message.sqlstate == WARNING:

@@ -123,7 +123,7 @@ def write_error(error: BaseException) -> RecollectError:
         return NotWritten(f"PostgreSQL: {reason}; nothing was written; {POOLED_CURE}")
     if isinstance(error, NOT_WRITTEN) and not isinstance(error, TimeoutError):
         return NotWritten(f"PostgreSQL: {reason}; nothing was written, safe to retry")
-    return OutcomeUnknown(f"PostgreSQL: {reason}; written or not: retry with the same turn id")
+    return OutcomeUnknown(f"PostgreSQL: {reason}; written or not")
 
 
 def read_error(error: BaseException) -> RecollectError:

@@ -191,7 +191,7 @@ class PostgresStore(PostgresMoving):
             self._pool.discard(connection)
             if isinstance(error, DRIVER_ERRORS):
                 raise OutcomeUnknown(
-                    f"the session may not be erased from every file ({error}); erase again"
+                    f"the session may not be erased from every file ({error})", "erase again"
                 ) from error
             raise
         self._pool.release(connection)

@@ -119,7 +119,7 @@ class RedisChanges(ABC):
             case [b"conflict", int(actual)] if expect is not None:
                 raise Conflict(session, expect, actual)
         if write.shortfall is not None:
-            raise OutcomeUnknown(f"forgotten, but {write.shortfall}; forget again")
+            raise OutcomeUnknown(f"forgotten, but {write.shortfall}", "forget again")
         return await self._erase(session, key) if erase else None
 
     async def retract(
@@ -218,7 +218,7 @@ class RedisChanges(ABC):
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
         if not isinstance(reply, list) or len(reply) != len(appends):
-            raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}; retry with the same turn id")
+            raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}")
         receipts = {
             append.session: self._acknowledged(
                 append.session, place, *_appended(append, answer, write), write
@@ -367,7 +367,7 @@ class RedisChanges(ABC):
 
     def _acknowledged(self, session: str, place: Place, first: int, last: int, write: QueuedWrite) -> Receipt:
         if write.shortfall is not None:
-            raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
+            raise OutcomeUnknown(f"written, but {write.shortfall}")
         place.known.note(last)
         if self._witness is not None and not place.known.erased:
             self._witness.note(session, last)
@@ -407,8 +407,7 @@ def check_marked(write: QueuedWrite, reply: Reply) -> None:
     """For a turn stored before: checks that repeating it made a write for WAIT and WAITAOF to cover."""
     if write.plan.count and isinstance(reply, list) and reply[2] != 1:
         raise OutcomeUnknown(
-            "stored before, but the engine takes no writes now, so there is no telling what it would survive; "
-            "retry with the same turn id"
+            "stored before, but the engine takes no writes now, so there is no telling what it would survive"
         )
 
 
@@ -430,4 +429,4 @@ def earlier_turn(change: SessionChange, reply: Reply) -> tuple[int, int]:
         raise change.conflict(reply[1])
     if isinstance(reply, list) and reply[0] == b"full":
         raise Refused(f"session {shorten(change.session)}: full after {SEQUENCE_MAX:,} messages")
-    raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}; retry with the same turn id")
+    raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}")

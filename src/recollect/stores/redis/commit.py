@@ -287,11 +287,7 @@ class Commit:
         self._pool.give_back(wire)
         if isinstance(replies, WireLost):
             for write in batch:
-                write.fail(
-                    OutcomeUnknown(
-                        f"the connection broke before the reply came ({replies}); retry with the same turn id"
-                    )
-                )
+                write.fail(OutcomeUnknown(f"the connection broke before the reply came ({replies})"))
             self._start()
             return
         shortfall = None

@@ -88,7 +88,7 @@ def write_refused(error: ReplyError) -> RecollectError:
     if code == "CROSSSLOT":
         return Refused(f"{REJECTED[code]}; nothing was written")
     if code is None:
-        return OutcomeUnknown(f"the engine answered: {error.text}; retry with the same turn id")
+        return OutcomeUnknown(f"the engine answered: {error.text}")
     return NotWritten(f"{REJECTED[code]}: {error.text}")
 
 

@@ -65,7 +65,7 @@ class RedisMoving(RedisChanges):
             case [b"conflict", int(actual)]:
                 raise piece.conflict(session, actual)
         if write.shortfall is not None:
-            raise OutcomeUnknown(f"written, but {write.shortfall}; import again")
+            raise OutcomeUnknown(f"written, but {write.shortfall}", "import again")
         place.known.note(piece.last)
         if self._witness is not None:
             self._witness.note(session, piece.last)

@@ -112,9 +112,7 @@ class NearServer:
         except TimeoutError:
             raise unacknowledged(self._timeout_s) from None
         except WireLost as error:
-            raise OutcomeUnknown(
-                f"the connection broke before the reply came ({error}); retry with the same turn id"
-            ) from error
+            raise OutcomeUnknown(f"the connection broke before the reply came ({error})") from error
         write.plan, write.shortfall = plan, plan.shortfall(waits)
         return reply
 

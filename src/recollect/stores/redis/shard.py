@@ -156,7 +156,7 @@ class Shard:
                     pack("ASKING") + write.request() + promised.request, 2 + promised.count
                 )
         except (WireLost, TimeoutError) as error:
-            raise OutcomeUnknown(f"no reply came ({error}); retry with the same turn id") from error
+            raise OutcomeUnknown(f"no reply came ({error})") from error
         finally:
             self.pool.give_back(wire)
         write.plan, write.shortfall = promised, promised.shortfall(waits)

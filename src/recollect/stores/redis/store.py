@@ -131,7 +131,7 @@ class RedisStore(RedisMoving):
             first, last = earlier_turn(append, reply)
             check_marked(write, reply)
         if write.shortfall is not None:
-            raise OutcomeUnknown(f"written, but {write.shortfall}; retry with the same turn id")
+            raise OutcomeUnknown(f"written, but {write.shortfall}")
         place.known.note(last)
         if self._witness is not None and not place.known.erased:
             self._witness.note(session, last)

@@ -270,4 +270,4 @@ def commit_failed(path: Path, error: sqlite3.Error) -> RecollectError:
     if code_of(error) & 0xFF == sqlite3.SQLITE_FULL:
         return NotWritten(f"{path}: the disk is full; nothing was written")
     # A failed fsync says nothing about what reached the disk, and a later recovery may find it there.
-    return OutcomeUnknown(f"{path}: commit failed ({error}); retry with the same turn id")
+    return OutcomeUnknown(f"{path}: commit failed ({error})")
