@@ -14,6 +14,7 @@ from recollect import (
     EngineUnavailable,
     Message,
     NotWritten,
+    OutcomeUnknown,
     Refused,
     Store,
     StoreClosed,
@@ -177,7 +178,11 @@ def test_a_closed_store_without_async_says_the_same(place: Place) -> None:
         store.history("s")
 
 
-@pytest.mark.parametrize("error", [StoreClosed("memory"), CredentialsRefused("PostgreSQL", "why")], ids=repr)
+@pytest.mark.parametrize(
+    "error",
+    [StoreClosed("memory"), CredentialsRefused("PostgreSQL", "why"), OutcomeUnknown("lost", "ask again")],
+    ids=repr,
+)
 def test_these_errors_travel_between_processes(error: Exception) -> None:
     again = pickle.loads(pickle.dumps(error))
     assert (type(again), str(again)) == (type(error), str(error))
