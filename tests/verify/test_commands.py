@@ -128,7 +128,7 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
         ),
         (
             ["verify", "tests.verify.ends_at_import:make", "--engine", "sqlite"],
-            "ended the process that imports it",
+            "the target's process ended on its own (exit code 5) when it was opened",
         ),
     ],
     ids=lambda value: " ".join(value[1:])[:40] if isinstance(value, list) else "",

@@ -14,6 +14,7 @@ from typing import Annotated
 import msgspec
 
 from recollect.guarantees import MADE_OF
+from recollect.verify.target.own_modules import MARK
 
 log = logging.getLogger("recollect")
 
@@ -160,9 +161,12 @@ def row_of(spec: str) -> NamedTarget | None:
 
 
 def modules_of(spec: str) -> tuple[str, ...]:
-    """Modules that may be imported once, before its workers start; none for a built-in."""
+    """What may be imported once, before its workers start: our own module, or the libraries of somebody else's, which
+    has a `MARK` behind its name. None for a built-in."""
     module, colon, _ = address_of(spec).partition(":")
-    return (module,) if colon else ()
+    if not colon:
+        return ()
+    return (module if module.startswith("recollect.") else module + MARK,)
 
 
 _DRIVERS: dict[str, tuple[str, ...]] = {
@@ -180,7 +184,7 @@ def imports_of(spec: str, engine: str) -> tuple[str, ...]:
     name = engine.partition("@")[0]
     kind = MADE_OF.get(name, name).partition("-")[0]
     own = modules_of(spec)
-    ours = not own or own[0].partition(".")[0] == "recollect"
+    ours = not any(name.endswith(MARK) for name in own)
     row = row_of(spec)
     return (
         *own,

@@ -1,10 +1,10 @@
-"""Imports the target's modules in the fork server, once for all clients.
+"""Imports what the target's modules import in the fork server, once for all clients; those are in `own_modules`.
 
 The fork server itself survives only an `ImportError`; anything else a module raises would end it. The worker imports
 the module again, and reports what is wrong with it.
 
-A module may start a thread, and Python waits for threads before it ends: the fork server does not, or it would stay for
-ever. Workers are forked without the thread.
+A library may start a thread, and Python waits for threads before it ends: the fork server does not, or it would stay
+for ever. Workers are forked without the thread.
 
 Then it does once what every client would do first and what Python keeps: it compiles the regular expressions, finds the
 distributions and starts OpenSSL: a quarter of the time that a client takes to start.
@@ -14,7 +14,6 @@ What was imported stays: the collector of a worker need not look at it, which wo
 
 import contextlib
 import gc
-import importlib
 import importlib.metadata
 import inspect
 import os
@@ -22,8 +21,10 @@ import ssl
 import threading
 
 from recollect.secret import Scrubber
+from recollect.verify.target.own_modules import MARK, Library, libraries_of
 
 VARIABLE = "RECOLLECT_PRELOAD"
+SEPARATOR = ","
 
 
 def _end_at_once(server: int) -> None:
@@ -34,9 +35,11 @@ def _end_at_once(server: int) -> None:
 if VARIABLE in os.environ:  # this is the fork server
     threading._register_atexit(_end_at_once, os.getpid())  # type: ignore[attr-defined]
 
-for _name in filter(None, os.environ.pop(VARIABLE, "").split(os.pathsep)):
-    with contextlib.suppress(Exception, SystemExit):
-        importlib.import_module(_name)
+for _name in filter(None, os.environ.pop(VARIABLE, "").split(SEPARATOR)):
+    _own = _name.removesuffix(MARK)
+    for _library in [Library(_name, ())] if _own == _name else libraries_of(_own):
+        with contextlib.suppress(Exception, SystemExit):
+            __import__(_library.module, fromlist=_library.names)
 
 Scrubber(["redis://user:password@host:1/0"])
 inspect.signature(str.join)

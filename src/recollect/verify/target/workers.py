@@ -1,6 +1,6 @@
 """The runner's side of the workers: started from a warm parent, driven over pipes, killed without warning.
 
-Starting Python with a driver costs a fifth of a second. `multiprocessing`'s fork server imports everything once and
+Starting Python with a driver costs a fifth of a second. `multiprocessing`'s fork server imports libraries once and
 forks from there, in a few milliseconds and before any thread exists.
 """
 
@@ -188,10 +188,10 @@ class Workers:
             except (
                 EOFError,
                 OSError,
-            ) as error:  # the fork server is gone: it imports the target's module before anything else
+            ) as error:  # the fork server is gone: it imports these libraries before anything else
                 ours.close()
                 raise TargetBroken(
-                    f"target {spec!r}: importing {spec.partition(':')[0]} ended the process that imports it"
+                    f"target {spec!r}: a library that {spec.partition(':')[0]} imports ended its process"
                 ) from error
             finally:
                 theirs.close()
@@ -382,7 +382,7 @@ def _socket_in_run_folder() -> Iterator[None]:
 @contextmanager
 def _importing(modules: Iterable[str]) -> Iterator[None]:
     """Makes a fork server that starts now import these modules, and survive whatever they raise."""
-    os.environ[warm_imports.VARIABLE] = os.pathsep.join(sorted(modules))
+    os.environ[warm_imports.VARIABLE] = warm_imports.SEPARATOR.join(sorted(modules))
     try:
         yield
     finally:
