@@ -6,6 +6,8 @@ import struct
 
 import pytest
 
+from recollect.stores.postgres.hosts import _TIMELINE
+from recollect.stores.postgres.schema import APPEND, APPEND_ONE, HISTORY, SESSION
 from recollect.verify.explore.interleavings.dialogues import (
     Dialogue,
     PgDialogue,
@@ -145,6 +147,14 @@ def test_a_prepared_statement_is_known_when_it_is_executed() -> None:
         ("WITH new AS (INSERT INTO chat VALUES (1) RETURNING 1) SELECT 1", True),
         ("UPDATE chat SET body = $1", True),
         ("CALL anything()", True),
+        ('SELECT "Append turn"($1)', True),
+        ("SELECT k.name FROM unnest($1::text[]) AS k (name) JOIN LATERAL (SELECT 1) m ON true", False),
+        ("SELECT append_turn(k.name) FROM unnest($1::text[]) AS k (name)", True),
+        (HISTORY, False),
+        (SESSION, False),
+        (_TIMELINE, False),
+        (APPEND, True),
+        (APPEND_ONE[False, True], True),
     ],
 )
 def test_a_query_writes_unless_it_is_known_not_to(sql: str, writes: bool) -> None:

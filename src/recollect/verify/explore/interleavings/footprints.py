@@ -98,13 +98,25 @@ _WRITING = re.compile(
     r"\b(insert|update|delete|merge|truncate|copy|create|drop|alter|notify|nextval|setval|lock)\b"
     r"|\bfor (no |key )?(update|share)"
 )
-_CALLS = re.compile(r"\b([a-z_][a-z0-9_.]*)\s*\(")
+_CALLS = re.compile(r"(\bas )?\b([a-z_][a-z0-9_.]*)\"?\s*\(")
+"""A name before a bracket: a function, if it is not the name that a table gets (`AS k (name)`)."""
 _PURE = frozenset(
     b"coalesce max min count sum avg greatest least nullif cast array array_agg json_agg jsonb_agg string_agg row "
     b"row_number json_build_object jsonb_build_object to_json to_jsonb json_object_agg lower upper length char_length "
     b"substring trim now any all in exists values over partition and or not on as using where from select with "
     b"distinct unnest generate_series rank lag lead first_value last_value abs floor ceil extract date_trunc "
-    b"to_timestamp cardinality".split()
+    b"to_timestamp cardinality lateral join using filter within by having union except intersect limit "
+    b"offset then else when between like is some interval numeric varchar char bit sha224 sha256 sha384 "
+    b"sha512 md5 encode decode convert_from convert_to hashtext hashtextextended hashint4 hashint8 "
+    b"hashint8extended int8send timestamptz_send substr left right position strpos replace split_part "
+    b"concat concat_ws format quote_literal quote_ident ltrim rtrim btrim lpad rpad reverse repeat "
+    b"starts_with regexp_replace regexp_match regexp_matches string_to_array array_to_string array_length "
+    b"array_position array_append jsonb_array_elements json_array_elements jsonb_array_length "
+    b"json_array_length jsonb_object_agg jsonb_build_array json_build_array jsonb_typeof jsonb_set "
+    b"row_to_json bool_and bool_or dense_rank clock_timestamp statement_timestamp transaction_timestamp "
+    b"date_part age make_interval power sqrt mod round sign exp ln current_setting current_schema "
+    b"to_regclass to_char to_tsvector to_tsquery plainto_tsquery websearch_to_tsquery ts_rank "
+    b"pg_is_in_recovery pg_walfile_name pg_current_wal_lsn pg_backend_pid version".split()
 )
 """Functions that write nothing, and words that may stand before a bracket."""
 
@@ -155,4 +167,8 @@ def _may_write(words: str) -> bool:
     """A query may write through a user's function: any function not known to be harmless counts as a write."""
     if _WRITING.search(words):
         return True
-    return any(name.encode() not in _PURE and "advisory" not in name for name in _CALLS.findall(words))
+    return any(
+        name.encode() not in _PURE and "advisory" not in name
+        for is_named, name in _CALLS.findall(words)
+        if not is_named
+    )
