@@ -137,6 +137,11 @@ def test_a_schedule_that_does_not_fit_says_so(tmp_path: Path) -> None:
         (("redis", "--until", "bad-luck"), "--until bad-luck"),
         (("redis", "--replay", "AB"), "--replay needs the one --program"),
         (("redis", "--how", "tasks", "--program", "a", "--replay", "a?"), "not a schedule"),
+        (
+            ("redis", "--how", "tasks", "--program", "a; a", "--replay", "A"),
+            "not one schedule for each program",
+        ),
+        (("redis", "--how", "tasks", "--program", "a; a"), "is not an operation"),
         (("my.store:make",), "needs --engine"),
         (
             (f"{STORES}:OneCommand", "--engine", "redis", "--program", "s | s"),

@@ -10,9 +10,11 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from recollect.verify.explore.interleavings.results import CONFIRMATIONS
+from recollect.verify.explore.interleavings.words import explore_interleavings
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
 from tests.interleavings.cells import CORRECT, PLANTED, Cell
@@ -48,7 +50,7 @@ def test_a_race_is_found_and_replayed(cell: Cell, tmp_path: Path) -> None:
     assert found.status == "violated"
     assert failure.preemptions <= 2
     history = History(Path(failure.history))
-    assert (history.header.program, history.header.schedule) == (failure.program, failure.schedule)
+    assert (history.header.program, history.header.schedule) == (failure.programs, failure.schedules)
     assert {anomaly.name for anomaly in analyze(history).anomalies} == set(failure.names)
 
 
@@ -127,11 +129,30 @@ def test_a_connection_that_was_not_there_before_is_no_other_order(tmp_path: Path
     assert sum(one.repeated + one.diverged for one in found.programs) == 0
 
 
-def test_what_an_earlier_schedule_has_damaged_is_not_told_of_a_later_one(tmp_path: Path) -> None:
-    cell = Cell("redis_tasks:FailsLater", "redis", "tasks", cancel=True)
-    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a r",)).found
+@pytest.mark.parametrize(("store", "program"), [("HurriesLater", "a r | a"), ("FailsLater", "a r")])
+def test_what_only_a_used_store_shows_is_told_with_what_it_was_used_for(
+    store: str, program: str, tmp_path: Path
+) -> None:
+    (cell,) = (each for each in PLANTED if each.store == f"redis_used:{store}")
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=(program,)).found
+    failure = found.failure
+    assert failure is not None, found.reason
+    assert (found.status, failure.confirmed) == ("violated", CONFIRMATIONS)
+    assert failure.past, "a new store does not show it"
+    assert len(failure.past) <= 10, "no more than it takes"
+    asked = msgspec.structs.replace(found.asked, programs=(failure.programs,), replay=failure.schedules)
+    again = explore_interleavings(asked).found
+    assert again.failure is not None, again.reason
+    assert (again.failure.names, again.failure.past) == (failure.names, failure.past)
+    fewer = msgspec.structs.replace(asked, programs=(failure.program,), replay=failure.schedule)
+    assert explore_interleavings(fewer).found.failure is None
+
+
+def test_what_never_comes_again_is_no_finding(tmp_path: Path) -> None:
+    cell = Cell("redis_used:FailsOnce", "redis", "tasks")
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a | a",)).found
     assert (found.status, found.failure) == ("unknown", None), found.reason
-    assert "raised was seen on a store that had been used before, not on a new one" in (found.reason or "")
+    assert "raised was seen on a store that had been used before, but not again" in (found.reason or "")
 
 
 def in_threads(store: str) -> Cell:

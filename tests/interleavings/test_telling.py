@@ -50,6 +50,12 @@ def test_what_was_there_before_is_said() -> None:
     assert told.startswith("9 messages had been appended; A read nothing; ")
 
 
+def test_what_the_store_was_used_for_before_is_said() -> None:
+    failure = msgspec.structs.replace(failed("dropped", "…", "m1"), past=(("a r", ""), ("a | a", "AB")))
+    assert sentence(failure).startswith("the store had been used for 2 schedules before; A read nothing; ")
+    assert (failure.programs, failure.schedules) == ("a r; a | a; a | a", ";AB;AABB")
+
+
 def test_threads_are_told_by_what_they_did_and_where_they_were_interrupted() -> None:
     steps = (
         LoggedStep("A", "begin", "read"),

@@ -35,7 +35,7 @@ from recollect.verify.explore.interleavings.search import CODE
 from recollect.verify.explore.interleavings.words import AllDone, explore_interleavings
 from recollect.verify.host import interrupts
 from recollect.verify.judging.checkers import ANOMALIES
-from recollect.verify.judging.half_turns import INTERLEAVINGS
+from recollect.verify.judging.half_turns import INTERLEAVINGS, THEN
 from recollect.verify.judging.verdict import Status, exit_code
 from recollect.verify.matrix.selection import BadRequest, VerifyRequest, check, engine_of
 from recollect.verify.running import scenario as scenarios
@@ -94,15 +94,24 @@ def _checked(asked: OrdersAsked) -> str:
     if asked.until is not None and asked.until not in ANOMALIES:
         raise BadRequest(f"--until {asked.until}: not an anomaly; there are {', '.join(ANOMALIES)}")
     for text in asked.programs:
-        ClientsProgram.parse(text)
+        for program in [text] if asked.replay is None else text.split(THEN):
+            ClientsProgram.parse(program)
     if asked.replay is not None:
         if len(asked.programs) != 1 or len(asked.hows) != 1:
             raise BadRequest(
                 "--replay needs the one --program and the one --how that the schedule belongs to"
             )
-        if "".join(CODE.findall(asked.replay)) != asked.replay.replace("-", ""):
+        if not _is_schedule(asked.replay.replace("-", "")):
             raise BadRequest(f"--replay {asked.replay}: not a schedule, such as AABBA")
+        if asked.replay.count(THEN) != asked.programs[0].count(THEN):
+            raise BadRequest(
+                f"--replay {asked.replay}: not one schedule for each program of {asked.programs[0]!r}"
+            )
     return engine_of(request, asked.target)
+
+
+def _is_schedule(text: str) -> bool:
+    return all("".join(CODE.findall(part)) == part for part in text.split(THEN))
 
 
 def _questions(asked: OrdersAsked, engine: str, folder: Path) -> list[InterleavingsAsked]:
@@ -180,8 +189,8 @@ def _save_for_replay(found: InterleavingsFound) -> None:
         fault="none",
         workload=INTERLEAVINGS,
         how=found.how,
-        program=failure.program,
-        schedule=failure.schedule,
+        program=failure.programs,
+        schedule=failure.schedules,
         path=asked.path,
     )
     scenarios.save(scenario, Path(asked.folder))
@@ -190,7 +199,7 @@ def _save_for_replay(found: InterleavingsFound) -> None:
 
 def replay_schedule(scenario: Scenario, folder: Path, times: int, json_file: str | None) -> NoReturn:
     """Runs one schedule again, several times, each time on an engine of its own."""
-    if scenario.how not in HOWS or "".join(CODE.findall(scenario.schedule)) != scenario.schedule:
+    if scenario.how not in HOWS or not _is_schedule(scenario.schedule):
         echo(f"{folder}: {scenario.how} {scenario.schedule}: not a schedule of this release", err=True)
         raise typer.Exit(exit_codes.USAGE)
     console = PlainConsole(stderr=json_file == "-")
@@ -234,7 +243,7 @@ def _show(console: Console, done: AllDone) -> None:
     if found.failure is not None:
         _show_failure(console, found, found.failure)
     elif done.steps:
-        _print(console, telling.columns(asked.programs[0], done.steps))
+        _print(console, telling.columns(asked.programs[0].rpartition(THEN)[2], done.steps))
     if asked.replay is None:
         _print(console, f"Tried: {found.coverage} in {found.elapsed_s:.1f} s.")
 
@@ -243,9 +252,10 @@ def _show_failure(console: Console, found: InterleavingsFound, failure: FailedSc
     _print(console, f"\n{', '.join(failure.names)}: {telling.sentence(failure)}\n")
     _print(console, telling.columns(failure.program, failure.steps))
     if found.asked.replay is None:
+        alike = ", used before in the same way" if failure.past else ""
         _print(
             console,
-            f"\nFound at schedule {failure.found_at}; replayed on fresh stores: {failure.confirmed} of "
+            f"\nFound at schedule {failure.found_at}; replayed on fresh stores{alike}: {failure.confirmed} of "
             f"{CONFIRMATIONS}. Again with:\n  {replay_command(found, failure)}",
         )
     _print(console, f"Its history: {failure.history}")
@@ -257,7 +267,7 @@ def replay_command(found: InterleavingsFound, failure: FailedSchedule) -> str:
     policy = f" --policy {asked.policy}" if asked.policy else ""
     return (
         f"recollect explore {asked.target}{engine}{policy} --interleavings --how {found.how} "
-        f"--program '{failure.program}' --replay '{failure.schedule or '-'}'"
+        f"--program '{failure.programs}' --replay '{failure.schedules or '-'}'"
     )
 
 
@@ -308,6 +318,7 @@ def _failure(found: InterleavingsFound, failure: FailedSchedule) -> dict[str, An
         "sentence": telling.sentence(failure),
         "program": failure.program,
         "schedule": failure.schedule,
+        "past": [{"program": program, "schedule": schedule} for program, schedule in failure.past],
         "preemptions": failure.preemptions,
         "found_at": failure.found_at,
         "confirmed": f"{failure.confirmed} of {CONFIRMATIONS}",

@@ -558,29 +558,3 @@ class EndsTheProcess(OneCommand):
 
     async def append(self, session: str, messages: Messages) -> None:
         os._exit(7)
-
-
-class FailsLater(OneCommand):
-    """Nothing that one schedule shows: the fifth call after a caller gave up fails."""
-
-    def __init__(self, endpoint: Endpoint) -> None:
-        super().__init__(endpoint)
-        self.left: int | None = None
-
-    async def append(self, session: str, messages: Messages) -> None:
-        self.count_down()
-        try:
-            await super().append(session, messages)
-        except asyncio.CancelledError:
-            self.left = 5
-            raise
-
-    async def history(self, session: str) -> list[dict[str, str]]:
-        self.count_down()
-        return await super().history(session)
-
-    def count_down(self) -> None:
-        if self.left is not None:
-            self.left -= 1
-            if self.left == 0:
-                raise RuntimeError("damaged long ago")

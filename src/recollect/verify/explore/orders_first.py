@@ -180,7 +180,8 @@ def _why_skipped(scenario: Scenario, done: Interleaved) -> str:
 def _raises_without_any_order(failure: FailedSchedule) -> bool:
     """A store that may only be used by the thread that opened it raises even for a single caller: it is not made for
     threads, and no order is to blame. A store that always raises is caught by the cells with one writer."""
-    return failure.names[0] == "raised" and len(ClientsProgram.parse(failure.program).clients) == 1
+    alone = len(ClientsProgram.parse(failure.program).clients) == 1 and not failure.past
+    return alone and failure.names[0] == "raised"
 
 
 def _violated(scenario: Scenario, done: Interleaved, failure: FailedSchedule, folder: Path) -> Result:
@@ -189,8 +190,8 @@ def _violated(scenario: Scenario, done: Interleaved, failure: FailedSchedule, fo
     shown = msgspec.structs.replace(
         scenario,
         how=done.found.how,
-        program=failure.program,
-        schedule=failure.schedule,
+        program=failure.programs,
+        schedule=failure.schedules,
         writers=max(1, writing),
         readers=len(clients) - writing,
         sessions=len(ClientsProgram.parse(failure.program).sessions),

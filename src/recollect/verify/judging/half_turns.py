@@ -12,6 +12,8 @@ from recollect.verify.judging.order_proof import views
 
 INTERLEAVINGS = "interleavings"
 """The workload of a history that is one interleaving."""
+THEN = ";"
+"""Between programs that are run one after the other on the same store, and between their schedules."""
 
 
 def half_turns(history: AnyHistory, evidence: Evidence) -> list[HalfTurn]:

@@ -267,6 +267,6 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     ends: bool = False
     """Whether the last event is the end of the run; a history of an earlier release has none."""
     program: str = ""
-    """In an interleaving: what the clients did."""
+    """In an interleaving: what the clients did; before it, programs that were run on the same store."""
     schedule: str = ""
-    """In an interleaving: the order of the steps, as `recollect explore --replay` takes it."""
+    """In an interleaving: the order of the steps of each, as `recollect explore --replay` takes it."""

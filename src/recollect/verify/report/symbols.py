@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 
 from recollect.printable import counted
-from recollect.verify.judging.half_turns import INTERLEAVINGS
+from recollect.verify.judging.half_turns import INTERLEAVINGS, THEN
 from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.findings import Finding
@@ -67,7 +67,7 @@ def size_of(finding: Finding) -> str:
     """How large the smallest run is, and whether it could be made smaller."""
     size = finding.smallest
     if size.workload == INTERLEAVINGS:
-        clients = size.program.count("|") + 1
+        clients = size.program.rpartition(THEN)[2].count("|") + 1
         told = f"{counted(clients, _kind_of(size))} of one process: {size.program}"
         return f"{told}; {finding.shrunk}" if finding.shrunk else told
     if size.ops_max is None or size.workload not in WORKLOADS:  # older data is as large as it was given

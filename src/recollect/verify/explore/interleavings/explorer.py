@@ -10,10 +10,10 @@ from __future__ import annotations
 import contextlib
 import itertools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import cast
+from typing import NamedTuple, cast
 
 import msgspec
 
@@ -35,6 +35,7 @@ from recollect.verify.explore.interleavings.results import (
     How,
     InterleavingsAsked,
     InterleavingsFound,
+    Past,
     ProgramExplored,
 )
 from recollect.verify.explore.interleavings.schedule_history import AFTERWARDS, operation
@@ -54,6 +55,7 @@ from recollect.verify.explore.interleavings.tasks import TaskWorld
 from recollect.verify.explore.interleavings.threads import ThreadWorld
 from recollect.verify.explore.interleavings.world import LoggedStep, ScheduleRun, Stuck, Unfinished, World
 from recollect.verify.host import folder
+from recollect.verify.judging.half_turns import THEN
 from recollect.verify.judging.op import Trait
 from recollect.verify.target import form_trial, pipe
 from recollect.verify.target.login import logged_in
@@ -65,7 +67,9 @@ from recollect.verify.wire.pgwire import Connection, literal
 POLICIES = {"redis": "none", "postgres": "fsync-off", "sqlite": "wal-normal"}
 """Nothing breaks here, so nothing has to reach the disk."""
 
-ON_A_USED_STORE = "on a store that had been used before, not on a new one"
+NOT_AGAIN = "on a store that had been used before, but not again: neither on a new one nor after the same use"
+PARTS = (1, 4, 16)
+"""So many of the latest schedules that a store was used for are tried before all of them."""
 ROOM_BYTES = 1 << 28
 """For SQLite's file, which is in memory if there is plenty."""
 FIRST_PARTS = 6
@@ -244,13 +248,14 @@ class Explorer:
             if judged.doubt is not None:
                 explored.doubt = judged.doubt
             if judged.anomalies and (not self._asked.wanted or self._asked.wanted in judged.names):
-                if self._world.is_used:
-                    anew = self._on_a_new_store(pursuit.program, run, judged)
-                    if anew is None:
-                        explored.doubt = f"{min(judged.names)} was seen {ON_A_USED_STORE}"
+                past: Past = ()
+                if self._world.earlier:
+                    again = self._after_as_little(pursuit.program, run, judged)
+                    if again is None:
+                        explored.doubt = f"{min(judged.names)} was seen {NOT_AGAIN}"
                         continue
-                    run, judged = anew
-                explored.failure = self._failed(pursuit.program, run, judged, explored.schedules)
+                    run, judged, past = again
+                explored.failure = self._failed(pursuit.program, run, judged, explored.schedules, past)
                 ended = False
                 break
         if ended and isinstance(strategy, ByPreemptions):
@@ -261,18 +266,45 @@ class Explorer:
         explored.histories = len(pursuit.histories)
         return explored.failure
 
-    def _on_a_new_store(
+    def _after_as_little(
         self, program: ClientsProgram, run: ScheduleRun, judged: JudgedSchedule
-    ) -> tuple[ScheduleRun, JudgedSchedule] | None:
-        """The same schedule on a store without a past; None if nothing is wrong there: then an earlier schedule has
-        had its part in it, and this one alone would not show it again."""
-        with contextlib.suppress(Redundant, Diverged, Unfinished):
-            again = self._world.run(program, started(Replay(run.schedule)), fresh=True)
-            anew = again, self._judged(program, again)
-            if anew[1].names & judged.names:
-                return anew
+    ) -> _Again | None:
+        """The failure on a store without a past; or else, each time, on one with the same past, or the latest part of
+        it. None if it does not come again."""
+        past = tuple((str(use.program), use.schedule) for use in self._world.earlier)
+        if (again := self._after((), program, run.schedule, judged.names)) is not None:
+            return again
+        for part in (*(past[-size:] for size in PARTS if size < len(past)), past):
+            if (again := self._always_after(part, program, run.schedule, judged.names)) is not None:
+                return again
         self._world.trust_no_more()
         return None
+
+    def _always_after(
+        self, past: Past, program: ClientsProgram, schedule: str, names: Collection[str]
+    ) -> _Again | None:
+        again = self._after(past, program, schedule, names)
+        for _ in range(1, self._asked.confirmations):
+            again = again and self._after(past, program, schedule, names)
+        return again
+
+    def _after(
+        self, past: Past, program: ClientsProgram, schedule: str, names: Collection[str]
+    ) -> _Again | None:
+        """A failure as it comes again on a new store on which these were run before; None if it does not."""
+        with contextlib.suppress(Redundant, Diverged, Unfinished):
+            run = self._run_after(past, program, started(Replay(schedule)))
+            judged = self._judged(program, run)
+            if not judged.names.isdisjoint(names):
+                return _Again(run, judged, past)
+        return None
+
+    def _run_after(self, past: Past, program: ClientsProgram, strategy: Strategy) -> ScheduleRun:
+        """On a new store; what comes before may end in whatever way."""
+        for place, (earlier, schedule) in enumerate(past):
+            with contextlib.suppress(Redundant, Diverged, Unfinished):
+                self._world.run(ClientsProgram.parse(earlier), started(Replay(schedule)), fresh=not place)
+        return self._world.run(program, strategy, fresh=not past)
 
     def _runs(
         self, pursuit: _Pursuit, strategy: Strategy, end: float
@@ -335,23 +367,26 @@ class Explorer:
         return self._judge.judge(run.history)
 
     def _failed(
-        self, program: ClientsProgram, run: ScheduleRun, judged: JudgedSchedule, at: int
+        self, program: ClientsProgram, run: ScheduleRun, judged: JudgedSchedule, at: int, past: Past = ()
     ) -> FailedSchedule:
-        return FailedSchedule(
+        failed = FailedSchedule(
             program=str(program),
             schedule=run.schedule,
+            past=past,
             anomalies=judged.anomalies,
             steps=tuple(run.steps),
             preemptions=run.preemptions,
             found_at=at,
-            history=self._save(run),
         )
+        return msgspec.structs.replace(failed, history=self._save(run, failed))
 
-    def _save(self, run: ScheduleRun) -> str:
+    def _save(self, run: ScheduleRun, failed: FailedSchedule) -> str:
         """The same history with its schedule in the header."""
         file = self._folder / "history.jsonl"
         _, _, events = run.history.file.getvalue().partition(b"\n")
-        header = msgspec.structs.replace(run.history.writer.header, schedule=run.schedule)
+        header = msgspec.structs.replace(
+            run.history.writer.header, program=failed.programs, schedule=failed.schedules
+        )
         private.write_artifact(file, (msgspec.json.encode(header) + b"\n" + events).decode())
         return str(file)
 
@@ -362,6 +397,9 @@ class Explorer:
         failure = pursuit.explored.failure
         assert failure is not None
         end = time.perf_counter() + REPLAYS_SECONDS
+        if failure.past:
+            pursuit.explored.failure = self._with_less_before(failure, end)
+            return
         smaller = True
         while smaller and time.perf_counter() < end:
             program = ClientsProgram.parse(failure.program)
@@ -377,6 +415,20 @@ class Explorer:
             failure = self._search(program, failure, failure.preemptions - 1, end) or failure
         pursuit.explored.failure = failure
 
+    def _with_less_before(self, failure: FailedSchedule, end: float) -> FailedSchedule:
+        """Leaves out what need not have been run before: halves, then quarters, down to single schedules."""
+        program, size = ClientsProgram.parse(failure.program), len(failure.past) // 2
+        while size:
+            place = 0
+            while place < len(failure.past) and time.perf_counter() < end:
+                fewer = failure.past[:place] + failure.past[place + size :]
+                if fewer and (again := self._always_after(fewer, program, failure.schedule, failure.names)):
+                    failure = self._failed(program, again.run, again.judged, failure.found_at, fewer)
+                else:
+                    place += size
+            size //= 2
+        return failure
+
     def _search(
         self, program: ClientsProgram, failure: FailedSchedule, bound: int, end: float
     ) -> FailedSchedule | None:
@@ -388,8 +440,10 @@ class Explorer:
             run, judged = found
             if failure.anomalies[0].name not in judged.names:
                 continue
-            if not self._world.is_used or self._on_a_new_store(program, run, judged) is not None:
-                return self._failed(program, run, judged, failure.found_at)
+            if self._world.earlier and self._after((), program, run.schedule, judged.names) is None:
+                self._world.trust_no_more()
+                continue
+            return self._failed(program, run, judged, failure.found_at)
         return None
 
     def _confirm(self, pursuit: _Pursuit) -> None:
@@ -399,34 +453,49 @@ class Explorer:
         same = 0
         for _ in range(self._asked.confirmations):
             with contextlib.suppress(Redundant, Diverged, Unfinished):
-                _, judged = self._replayed(ClientsProgram.parse(failure.program), failure.schedule)
+                program = ClientsProgram.parse(failure.program)
+                _, judged = self._replayed(failure.past, program, failure.schedule)
                 same += bool(judged.names & set(failure.names))
         pursuit.explored.failure = msgspec.structs.replace(failure, confirmed=same)
 
-    def _replayed(self, program: ClientsProgram, schedule: str) -> tuple[ScheduleRun, JudgedSchedule]:
-        run = replayed(schedule, lambda strategy: self._world.run(program, strategy, fresh=True))
+    def _replayed(
+        self, past: Past, program: ClientsProgram, schedule: str
+    ) -> tuple[ScheduleRun, JudgedSchedule]:
+        run = replayed(schedule, lambda strategy: self._run_after(past, program, strategy))
         return run, self._judged(program, run)
 
     def replay(self) -> tuple[InterleavingsFound, tuple[LoggedStep, ...]]:
         """The one schedule that was asked for, and what happened in it."""
         assert self._asked.replay is not None
-        program = self._checked(ClientsProgram.parse(self._asked.programs[0]))
+        *before, program = [
+            self._checked(ClientsProgram.parse(text)) for text in self._asked.programs[0].split(THEN)
+        ]
+        *schedules, schedule = self._asked.replay.split(THEN)
+        past = tuple(zip(map(str, before), schedules, strict=True))
         explored = ProgramExplored(program=str(program), schedules=1)
         found = self._found()
         found.programs = [explored]
         try:
-            run, judged = self._replayed(program, self._asked.replay)
+            run, judged = self._replayed(past, program, schedule)
         except Diverged as diverged:
-            found.trouble = f"the schedule {self._asked.replay} does not fit: {diverged}"
+            found.trouble = f"the schedule {schedule} does not fit: {diverged}"
             return found, ()
         except (Unfinished, Stuck) as reason:
             found.trouble = str(reason)
             return found, ()
         explored.judged = 1
         if judged.anomalies:
-            failure = self._failed(program, run, judged, 1)
+            failure = self._failed(program, run, judged, 1, past)
             explored.failure = msgspec.structs.replace(failure, confirmed=1)
         return found, tuple(run.steps)
+
+
+class _Again(NamedTuple):
+    """A failure that has come again, and what was run before it on the same store."""
+
+    run: ScheduleRun
+    judged: JudgedSchedule
+    past: Past
 
 
 class _Pursuit:

@@ -46,7 +46,7 @@ from recollect.verify.explore.interleavings.search import (
 )
 from recollect.verify.explore.interleavings.seats import ROUNDS_FREE, ROUNDS_MAX
 from recollect.verify.explore.interleavings.statement_gate import gate_for
-from recollect.verify.explore.interleavings.store_past import StorePast
+from recollect.verify.explore.interleavings.store_past import StorePast, StoreUse
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
     NewHistory,
@@ -112,12 +112,12 @@ class ProcessWorld:
         self._clients: list[_GatedClient] = []
         """As many as a program has needed so far; the last ones may have no part in the next."""
         self._past = StorePast()
-        self._dirty, self._used = False, 0
+        self._dirty = False
         self._touched: set[tuple[str, bool]] = set()
 
     @property
-    def is_used(self) -> bool:
-        return self._used > 1
+    def earlier(self) -> tuple[StoreUse, ...]:
+        return self._past.before_latest
 
     def trust_no_more(self) -> None:
         self._past.trust_no_more()
@@ -129,15 +129,17 @@ class ProcessWorld:
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
         alone, anew = self._past.begins(program, self._past_matters)
-        if fresh or anew or self._dirty or self._used >= SCHEDULES_PER_CLIENT:
+        if fresh or anew or self._dirty or len(self._past.uses) >= SCHEDULES_PER_CLIENT:
             self._close_clients()
         self._launch_clients(len(program.clients))
         if alone:
             self._warm(program)
         else:
             self._rehearse(program)
-        self._used += 1
-        return self._one(program, strategy)
+        try:
+            return self._one(program, strategy)
+        finally:
+            self._past.ended(program, self._course.schedule)
 
     def _one(self, program: ClientsProgram, strategy: Strategy) -> ScheduleRun:
         self.session.schedule += 1
@@ -464,7 +466,7 @@ class ProcessWorld:
                 self._workers.kill(client.worker)
                 client.worker = None
             client.reply = client.work = None
-        self._dirty, self._used = False, 0
+        self._dirty = False
         self._past.opened()
 
     def close(self) -> None:

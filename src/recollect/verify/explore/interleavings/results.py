@@ -8,11 +8,14 @@ import msgspec
 
 from recollect.printable import counted
 from recollect.verify.explore.interleavings.world import LoggedStep
+from recollect.verify.judging.half_turns import THEN
 from recollect.verify.judging.verdict import Anomaly
 
 How = Literal["auto", "tasks", "threads", "processes"]
 HOWS: tuple[How, ...] = ("auto", "tasks", "threads", "processes")
 """`auto` is tasks for an asynchronous store, and threads for a synchronous one."""
+Past = tuple[tuple[str, str], ...]
+"""Programs and their schedules, run one after the other on the same store."""
 CONFIRMATIONS = 3
 
 
@@ -45,6 +48,8 @@ class FailedSchedule(msgspec.Struct, frozen=True, kw_only=True):
 
     program: str
     schedule: str
+    past: Past = ()
+    """What has to be run before it on the same store."""
     anomalies: tuple[Anomaly, ...]
     steps: tuple[LoggedStep, ...]
     preemptions: int
@@ -58,6 +63,16 @@ class FailedSchedule(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def names(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(anomaly.name for anomaly in self.anomalies))
+
+    @property
+    def programs(self) -> str:
+        """With those before it, as `--program` takes them."""
+        return f"{THEN} ".join([*(program for program, _ in self.past), self.program])
+
+    @property
+    def schedules(self) -> str:
+        """The same for `--replay`."""
+        return THEN.join([*(schedule for _, schedule in self.past), self.schedule])
 
 
 class ProgramExplored(msgspec.Struct, kw_only=True):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from recollect.verify.explore.interleavings.program import ClientsProgram
 
@@ -11,10 +12,19 @@ GROWTHS_MAX = 8
 """How often a schedule is repeated, for each store, because of connections that were not there before."""
 
 
+class StoreUse(NamedTuple):
+    """One schedule that a store was used for."""
+
+    program: ClientsProgram
+    schedule: str
+
+
 @dataclass
 class StorePast:
     """Of the stores of one world, one after the other."""
 
+    uses: list[StoreUse] = field(default_factory=list)
+    """The schedules that this store was used for, without what was rehearsed."""
     trusts: bool = True
     """False once a schedule went otherwise because of what a store remembers."""
     spoiling: set[tuple[ClientsProgram, int]] = field(default_factory=set)
@@ -49,7 +59,13 @@ class StorePast:
         self.trusts, self._latest = False, None
         self._matters = dict.fromkeys(self._matters, True)
 
+    @property
+    def before_latest(self) -> tuple[StoreUse, ...]:
+        """What this store had been used for when the latest schedule began."""
+        return tuple(self.uses[:-1])
+
     def opened(self) -> None:
+        self.uses = []
         self._rehearsed, self.clients_max = set(), 0
         self.has_grown, self._connections_max, self._growths = False, 0, 0
         self._grown = set()
@@ -60,8 +76,9 @@ class StorePast:
         self._growths += self.has_grown
         self._connections_max = max(self._connections_max, connections)
 
-    def ended(self, program: ClientsProgram, schedule: str, connections: int) -> None:
+    def ended(self, program: ClientsProgram, schedule: str, connections: int = 0) -> None:
         """After this schedule, so many are open: a new store, on which it is run first, will have as many."""
+        self.uses.append(StoreUse(program, schedule))
         self.counts(connections)
         if self.has_grown:
             self._growing.setdefault(program, []).append(schedule)

@@ -33,7 +33,7 @@ from recollect.verify.explore.interleavings.search import Alternating, Diverged,
 from recollect.verify.explore.interleavings.seats import Seat, Seats
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop
 from recollect.verify.explore.interleavings.store_memory import StoreMemory
-from recollect.verify.explore.interleavings.store_past import StorePast
+from recollect.verify.explore.interleavings.store_past import StorePast, StoreUse
 from recollect.verify.explore.interleavings.told_statements import told_statements
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
@@ -96,8 +96,7 @@ class TaskWorld:
         self._outside = Outside(endpoint.engine, self, waits)
         self.session = SessionNames("t")
         self._loop: SteppedLoop | None = None
-        self._dirty, self._used = False, 0
-        self._only_cancelled = False
+        self._dirty = self._only_cancelled = False
         self._past = StorePast()
         self._usual: dict[ClientsProgram, tuple[ScheduleRun, int]] = {}
         """How a program goes on a new store if nobody gives up, and with how many connections."""
@@ -121,8 +120,8 @@ class TaskWorld:
         return self._outside.unseen
 
     @property
-    def is_used(self) -> bool:
-        return self._used > 1
+    def earlier(self) -> tuple[StoreUse, ...]:
+        return self._past.before_latest
 
     @property
     def has_grown(self) -> bool:
@@ -132,7 +131,8 @@ class TaskWorld:
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
         alone, anew = self._past.begins(program, self._past_matters)
-        worn = self._used >= SCHEDULES_PER_STORE or (self._used > 0 and self._memory.is_large)
+        used = len(self._past.uses)
+        worn = used >= SCHEDULES_PER_STORE or (used > 0 and self._memory.is_large)
         if fresh or anew or worn or (self._dirty and not self._is_as_before(program)):
             self.close()
         if self._loop is None:
@@ -144,12 +144,11 @@ class TaskWorld:
             for schedule in self._past.grows_by(program):
                 with contextlib.suppress(Unfinished, Diverged):
                     self._one(program, started(Replay(schedule)), 0)
-        self._used += 1
         self._past.counts(self._connections)
         try:
             return self._one(program, strategy, self._cancellations)
         finally:
-            self._past.ended(program, "".join(self._course.codes), 0 if self._dirty else self._connections)
+            self._past.ended(program, self._course.schedule, 0 if self._dirty else self._connections)
 
     def _past_matters(self, program: ClientsProgram) -> bool:
         """Whether a store that has been used once goes another way: then it is opened anew for each schedule. The first
@@ -304,7 +303,7 @@ class TaskWorld:
         self._free = True
         self._loop = self._outside.open_loop()
         self._in_loop(self._opening())
-        self._dirty, self._used, self._calm = False, 0, None
+        self._dirty, self._calm = False, None
         self._past.opened()
 
     async def _opening(self) -> None:

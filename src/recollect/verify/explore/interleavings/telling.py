@@ -141,6 +141,8 @@ def sentence(failure: FailedSchedule) -> str:
             _add_part(parts, step)
     if parts and (before := ClientsProgram.parse(failure.program).before):
         parts.insert(0, f"{counted(before, 'message')} had been appended")
+    if parts and failure.past:
+        parts.insert(0, f"the store had been used for {counted(len(failure.past), 'schedule')} before")
     return "; ".join(parts) + f": {conclusion(failure)}" if parts else conclusion(failure)
 
 

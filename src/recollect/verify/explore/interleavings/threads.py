@@ -30,7 +30,7 @@ from recollect.verify.explore.interleavings.other_threads import all_wait, await
 from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
 from recollect.verify.explore.interleavings.search import Choice, Replay, Strategy, started
-from recollect.verify.explore.interleavings.store_past import StorePast
+from recollect.verify.explore.interleavings.store_past import StorePast, StoreUse
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
     NewHistory,
@@ -131,13 +131,13 @@ class ThreadWorld:
         self._files: set[str] = set()
         self._target: Target | None = None
         self._past = StorePast()
-        self._dirty, self._used = True, 0
+        self._dirty = True
         self._running: _Runner | None = None
         self._runners: list[_Runner] = []
 
     @property
-    def is_used(self) -> bool:
-        return self._used > 1
+    def earlier(self) -> tuple[StoreUse, ...]:
+        return self._past.before_latest
 
     def trust_no_more(self) -> None:
         self._past.trust_no_more()
@@ -149,10 +149,12 @@ class ThreadWorld:
 
     def run(self, program: ClientsProgram, strategy: Strategy, *, fresh: bool = False) -> ScheduleRun:
         _, anew = self._past.begins(program, self._past_matters)
-        if fresh or anew or self._dirty or self._used >= SCHEDULES_PER_STORE:
+        if fresh or anew or self._dirty or len(self._past.uses) >= SCHEDULES_PER_STORE:
             self._open()
-        self._used += 1
-        return self._one(program, strategy)
+        try:
+            return self._one(program, strategy)
+        finally:
+            self._past.ended(program, self._course.schedule)
 
     def _past_matters(self, program: ClientsProgram) -> bool:
         """Whether a store that has been used once goes another way: then it is opened anew for each schedule."""
@@ -250,7 +252,8 @@ class ThreadWorld:
         self._stops = line_stops(self._files)
         self._held.callback(self._stops.close)
         self._look_for_strangers()
-        self._used, self._dirty = 0, False
+        self._dirty = False
+        self._past.opened()
 
     def _look_for_strangers(self) -> set[str]:
         """Threads that the store or its driver has started. They are not stopped at lines."""

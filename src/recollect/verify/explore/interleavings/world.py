@@ -12,6 +12,7 @@ from recollect.verify.explore.interleavings.footprints import Footprint
 from recollect.verify.explore.interleavings.program import ClientsProgram
 from recollect.verify.explore.interleavings.schedule_history import ScheduleHistory
 from recollect.verify.explore.interleavings.search import Choice, Strategy, pick_code, preempts
+from recollect.verify.explore.interleavings.store_past import StoreUse
 
 
 class LoggedStep(NamedTuple):
@@ -67,8 +68,8 @@ class World(Protocol):
         ...
 
     @property
-    def is_used(self) -> bool:
-        """Whether the store of the last schedule had been used for others."""
+    def earlier(self) -> Sequence[StoreUse]:
+        """What the store of the last schedule had been used for before."""
         ...
 
     @property
@@ -132,8 +133,12 @@ class ChosenCourse:
     def note(self, actor: str, kind: str, label: str, told: str = "") -> None:
         self.steps.append(LoggedStep(actor, kind, self._shorten(label), told))
 
+    @property
+    def schedule(self) -> str:
+        return "".join(self.codes)
+
     def run(self, history: ScheduleHistory) -> ScheduleRun:
-        return ScheduleRun(history, "".join(self.codes), self.steps, self.preemptions)
+        return ScheduleRun(history, self.schedule, self.steps, self.preemptions)
 
 
 class SessionNames:
