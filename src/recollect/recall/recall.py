@@ -141,11 +141,14 @@ class Recall:
         conversation = conversation_id(user, session)
         key = _digest(conversation)
         added: list[Memory] = []
+        wrote = False
         for _ in range(CONFLICTS_MAX):
             # Before the conversation is read, so that a user forgotten since is noticed when the summary is written.
             through, times_forgotten = await self.rows.summarised(user_key(user), key)
             news = await self.conversations.history(conversation, after=through)
             if not news:
+                if not wrote:  # perhaps this is a retry, and nobody has waited for what it finds
+                    await self.rows.settled()
                 return added
             portion = news[:SUMMARISED_AT_ONCE_MAX]
             messages = [item.message for item in portion if not isinstance(item.message, Damaged)]
@@ -159,6 +162,7 @@ class Recall:
             except CursorMoved:
                 continue  # another summariser took these, or they are forgotten; look again for what is left
             added += _numbered(memories, written.sequences)
+            wrote = True
         return added
 
     async def _keep(

@@ -133,6 +133,11 @@ class Rows(Protocol):
     def notice(self) -> str | None: ...
 
     async def write(self, write: MemoryWrite) -> Written: ...
+    async def settled(self) -> None:
+        """Returns once what was written before is as durable as a write now would be; raises what that would raise. An
+        earlier call may have ended before it was (`OutcomeUnknown`)."""
+        ...
+
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         """Empties these memories of the user, or all of them, which counts as forgetting the user; returns how many
         there were."""

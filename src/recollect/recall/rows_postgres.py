@@ -20,6 +20,7 @@ from recollect.errors import (
     CannotOpen,
     CredentialsRefused,
     EngineUnavailable,
+    OutcomeUnknown,
     RecollectError,
     StoreClosed,
     StoreReplaced,
@@ -38,6 +39,7 @@ from recollect.recall.rows import (
     repeated,
 )
 from recollect.store import Durability, Options
+from recollect.stores.postgres.abandoned_waits import WAIT_FOR_STANDBYS, AbandonedWaits
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import rewrite_files
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
@@ -141,6 +143,8 @@ _CURSORS = "SELECT conversation, through FROM recall_cursors WHERE conversation 
 
 _ROW = "SELECT sequence, owner, record, vector FROM recall_memories "
 
+_SETTLED = f"{WAIT_FOR_STANDBYS} WHERE current_setting('synchronous_standby_names') <> ''"
+
 Value = TypeVar("Value")
 
 
@@ -154,6 +158,7 @@ class PostgresRows:
         self.notice = reached.notice
         self._pool = PostgresPool(url, options.pool_size, self._prepare)
         self._batcher = Batcher[MemoryWrite, Written](self._run, timeout_s=options.timeout_s)
+        self._abandoned_waits = AbandonedWaits()
         self._closed = False
         self._owner = Owner()
 
@@ -189,7 +194,16 @@ class PostgresRows:
             lambda connection: _write_with_cursor(connection, write, self.durability)
         )
 
+    async def settled(self) -> None:
+        await self._send(_SETTLED)
+
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
+        try:
+            return await self._forget(user, sequences)
+        except OutcomeUnknown as error:
+            raise OutcomeUnknown(error.reason, "forget again") from error
+
+    async def _forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         if sequences is not None:
             return len(await self._send(_FORGET, user, list(sequences)))
 
@@ -204,7 +218,10 @@ class PostgresRows:
     async def erase(self) -> tuple[list[str], list[Unreached]]:
         async def run(connection: Connection) -> tuple[list[str], list[Unreached]]:
             now = await connection.fetchval("SELECT pg_current_xact_id()::xid::text", timeout=self._timeout_s)
-            return await rewrite_files(connection, now, self._timeout_s, ("recall_memories",))
+            try:
+                return await rewrite_files(connection, now, self._timeout_s, ("recall_memories",))
+            finally:
+                self._abandoned_waits.disregard(connection)
 
         return await self._on_a_connection(run)
 
@@ -401,6 +418,7 @@ class PostgresRows:
                 raise write_error(error) from error
             raise
         self._pool.release(connection)
+        self._abandoned_waits.check(connection)
         return value
 
     async def _prepare(self, connection: Connection) -> None:
@@ -417,6 +435,7 @@ class PostgresRows:
                 "It was wiped, swapped or restored from nothing"
             )
         await check_server(connection, self._reach.commit_mode, self._timeout_s)
+        self._abandoned_waits.listen(connection)
 
 
 async def _prepare_schema(connection: Connection, options: Options) -> str:

@@ -118,6 +118,9 @@ class SqliteRows(SqliteTransactions[RowsJob]):
         written: Written = await self._submit(write)
         return written
 
+    async def settled(self) -> None:
+        """Nothing is seen before it is."""
+
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         if sequences is not None:
             return int(await self._submit(partial(_forget_these, user=user, sequences=set(sequences))))

@@ -52,7 +52,7 @@ from recollect.errors import EngineUnavailable, StoreClosed, Unreadable
 from recollect.near import NotHere
 from recollect.owner import Owner
 from recollect.store import Durability, Options
-from recollect.stores.postgres.abandoned_waits import AbandonedWaits
+from recollect.stores.postgres.abandoned_waits import WAIT_FOR_STANDBYS, AbandonedWaits
 from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, write_error
 from recollect.stores.postgres.hosts import Connection, connect
@@ -130,9 +130,6 @@ _WRITES = (
 )
 
 _INLINE = "SELECT id, inline FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = ANY($3)"
-
-_WAIT_FOR_STANDBYS = "SELECT pg_logical_emit_message(true, 'recollect', '')"
-"""A commit that changes nothing would not wait: a removal that is repeated, because nobody waited for the first one."""
 
 _UNREFERRED = """
 DELETE FROM langgraph_values v WHERE thread = $1 AND namespace = $2 AND ref <> ALL (ARRAY(
@@ -413,7 +410,7 @@ class PostgresShelf:
             async with self._lent() as connection:
                 async with connection.transaction():
                     yield connection
-                    await connection.execute(_WAIT_FOR_STANDBYS)
+                    await connection.execute(WAIT_FOR_STANDBYS)
                 self._abandoned_waits.check(connection)
         except Exception as error:
             raise write_error(error) from error

@@ -1,7 +1,7 @@
 """A commit that was told to stop waiting for its standbys: an operator cancelled the wait.
 
-PostgreSQL says so with a warning, and that the commit succeeded. It did here, perhaps not there. Nothing else that is
-run here causes a warning.
+PostgreSQL says so with a warning, and that the commit succeeded. It did here, perhaps not there. Of what is run here,
+only VACUUM causes other warnings.
 """
 
 from typing import Any
@@ -13,6 +13,8 @@ from recollect.stores.postgres.hosts import Connection
 
 WARNING: str = asyncpg.PostgresWarning.sqlstate
 TOLD = "PostgreSQL was told to stop waiting for its standbys: written here, perhaps not there"
+WAIT_FOR_STANDBYS = "SELECT pg_logical_emit_message(true, 'recollect', '')"
+"""A commit that changes nothing would not wait: a removal that is repeated, because nobody waited for the first one."""
 
 
 class AbandonedWaits:
@@ -29,6 +31,10 @@ class AbandonedWaits:
         if self._heard and connection in self._heard:
             self._heard.discard(connection)
             raise OutcomeUnknown(TOLD)
+
+    def disregard(self, connection: Connection) -> None:
+        """After VACUUM, which warns of the tables that it skips."""
+        self._heard.discard(connection)
 
     def _hear(self, connection: Any, message: asyncpg.PostgresLogMessage) -> None:
         if message.sqlstate == WARNING:

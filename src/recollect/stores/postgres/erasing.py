@@ -13,6 +13,7 @@ from collections.abc import Sequence
 import asyncpg
 
 from recollect.erasure import Unreached
+from recollect.stores.postgres.abandoned_waits import WAIT_FOR_STANDBYS
 from recollect.stores.postgres.errors import row_changed
 from recollect.stores.postgres.schema import INTACT
 
@@ -45,6 +46,7 @@ async def erase_rows(connection: asyncpg.Connection, key: bytes, timeout_s: floa
         for table in tables:
             if row is not None:
                 await connection.execute(_DELETE[table], row[0])
+        await connection.execute(WAIT_FOR_STANDBYS)
         number: str = await connection.fetchval("SELECT pg_current_xact_id()::xid::text")
     return number
 

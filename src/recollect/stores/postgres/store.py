@@ -186,9 +186,13 @@ class PostgresStore(PostgresMoving):
         try:
             with self._known.erasing(key):
                 number = await erase_rows(connection, key, self._timeout_s)
+            self._abandoned_waits.check(connection)
             erased = await rewrite_files(connection, number, self._timeout_s)
+            self._abandoned_waits.disregard(connection)
         except BaseException as error:
             self._pool.discard(connection)
+            if isinstance(error, OutcomeUnknown):
+                raise OutcomeUnknown(error.reason, "erase again") from error
             if isinstance(error, DRIVER_ERRORS):
                 raise OutcomeUnknown(
                     f"the session may not be erased from every file ({error})", "erase again"
