@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 from collections.abc import Iterator
 
 import pytest
@@ -9,7 +11,7 @@ import pytest
 from recollect import CannotOpen, EngineUnavailable
 from recollect.doctor import Symptom, examine
 from recollect.verify import engines
-from recollect.verify.engines.redis_cluster import RedisClusterEngine
+from recollect.verify.engines.redis_cluster import ClusterNode, RedisClusterEngine
 from recollect.verify.engines.redis_sentinel import RedisSentinelEngine
 from recollect.verify.host.waiting import wait_until
 
@@ -68,6 +70,30 @@ async def test_a_bound_of_every_primary_is_the_window(cluster: RedisClusterEngin
     assert (await findings(cluster.endpoint.url))["failover"].window_s == 1.0
 
 
+async def test_a_node_that_hangs_holds_nobody_up_and_is_named(cluster: RedisClusterEngine) -> None:
+    hanging = cluster.servers[0]  # the first that the address names
+
+    def set_node_timeout(milliseconds: int) -> None:
+        for server in cluster.servers:
+            server.ask("CONFIG", "SET", "cluster-node-timeout", str(milliseconds))
+
+    def is_heard(asked: ClusterNode) -> bool:
+        return all(line[4] == "0" for line in cluster.view(asked) if line[0] == hanging.id)
+
+    set_node_timeout(600_000)  # nobody takes over
+    hanging.pause()
+    try:
+        async with asyncio.timeout(60):
+            found = (await examine(cluster.endpoint.url, timeout_s=1000)).findings
+    finally:
+        hanging.resume()
+    silent = {symptom.name: symptom for symptom in found}["servers-that-do-not-answer"]
+    assert silent.sentence.endswith(f"lose: redis://127.0.0.1:{hanging.port}: no answer within 2 s")
+    for asked in cluster.servers:
+        wait_until(functools.partial(is_heard, asked), 30, "it is not heard again")
+    set_node_timeout(1_000)
+
+
 async def test_a_shard_that_is_gone_leaves_slots_without_an_owner(cluster: RedisClusterEngine) -> None:
     primary, other, _ = cluster.primaries()
     [replica] = cluster.replicas_of(primary)
@@ -97,6 +123,27 @@ async def test_nobody_answers_and_the_password_stays_where_it_is(kind: str) -> N
     with pytest.raises(EngineUnavailable) as told:
         await examine(f"redis+{kind}://app:hunter2-unseen@127.0.0.1:1,127.0.0.1:2{service}")
     assert "hunter2-unseen" not in str(told.value)
+
+
+async def test_a_primary_and_a_sentinel_that_hang_are_named_soon(sentinel: RedisSentinelEngine) -> None:
+    primary, hanging = sentinel.primary(), sentinel.sentinels[0]  # the first that the address names
+    for one in sentinel.sentinels:
+        one.ask("SENTINEL", "SET", "memory", "down-after-milliseconds", "600000")  # nobody takes over
+    for server in (primary, hanging):
+        server.pause()
+    try:
+        async with asyncio.timeout(60):
+            with pytest.raises(EngineUnavailable) as told:
+                await examine(sentinel.endpoint.url, timeout_s=1000)
+            primary.resume()
+            found = (await examine(sentinel.endpoint.url, timeout_s=1000)).findings
+    finally:
+        for server in (primary, hanging):
+            server.resume()
+    assert f"no primary answers (redis://127.0.0.1:{hanging.port}: no answer within 2 s; " in str(told.value)
+    assert f"redis://127.0.0.1:{primary.port}: no answer within 2 s)" in str(told.value)
+    silent = {symptom.name: symptom for symptom in found}["servers-that-do-not-answer"]
+    assert silent.sentence.endswith(f"lose: redis://127.0.0.1:{hanging.port}: no answer within 2 s")
 
 
 async def test_sentinels_that_cannot_agree(sentinel: RedisSentinelEngine) -> None:

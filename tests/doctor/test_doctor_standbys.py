@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import pytest
 
+from recollect import EngineUnavailable
 from recollect.doctor import Symptom, examine
 from recollect.doctor.postgres_standbys import LogSlot, StandbyAnswers, symptoms
 from recollect.stores.postgres.hosts import HostsNow
@@ -25,6 +27,20 @@ def group() -> Iterator[PostgresHaEngine]:
 
 async def findings(group: PostgresHaEngine) -> dict[str, Symptom]:
     return {symptom.name: symptom for symptom in (await examine(group.endpoint.url)).findings}
+
+
+async def test_a_primary_that_hangs_is_named_and_no_promotion_is_waited_for(group: PostgresHaEngine) -> None:
+    primary = group.primary()
+    primary.pause()
+    try:
+        async with asyncio.timeout(60):
+            with pytest.raises(EngineUnavailable) as told:
+                await examine(group.endpoint.url, timeout_s=1000)
+    finally:
+        primary.resume()
+    for standby in group.standbys():
+        assert f"127.0.0.1:{standby.port}" in str(told.value)
+    assert str(told.value).endswith(f"; no answer from 127.0.0.1:{primary.port})")
 
 
 async def test_a_group_from_whole_to_two_primaries(group: PostgresHaEngine) -> None:

@@ -22,6 +22,10 @@ _EXIT_CODES: dict[DiagnosisStatus, int] = {
 }
 
 
+OTHERS_S = 2.0
+"""How long the other servers of a group may take to answer once one of them has."""
+
+
 class LoginRefused(EngineUnavailable):
     """The engine answers but does not let this user in, which is not the same as no answer."""
 

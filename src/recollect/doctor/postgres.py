@@ -14,12 +14,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from recollect.doctor import disk, postgres_standbys
-from recollect.doctor.diagnosis import Diagnosis, Symptom, after_promotion, loss, ordered
+from recollect.doctor.diagnosis import OTHERS_S, Diagnosis, Symptom, after_promotion, loss, ordered
 from recollect.doctor.postgres_standbys import StandbyAnswers
 from recollect.errors import EngineUnavailable
 from recollect.guarantees import promise, what_can_be_lost
 from recollect.stores.postgres.errors import DRIVER_ERRORS, short_reason
-from recollect.stores.postgres.hosts import Connection, connect, hosts_now, remaining_s
+from recollect.stores.postgres.hosts import Connection, HostsNow, connect, hosts_now, remaining_s
 
 ASKED = (
     "fsync",
@@ -32,8 +32,6 @@ ASKED = (
     "wal_level",
 )
 TABLES_SHOWN = 5
-HOSTS_S = 2.0
-"""How long the other hosts of an address may take to answer."""
 
 _SETTINGS = "SELECT name, setting, unit, source FROM pg_settings WHERE name = ANY($1)"
 _SERVER = """
@@ -121,9 +119,8 @@ class PostgresAnswers:
 
 async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
     deadline = time.monotonic() + timeout_s
-    connection = await connect(url, deadline)
+    connection, hosts = await _reached(url, shown, deadline)
     try:
-        hosts = await hosts_now(url, time.monotonic() + min(HOSTS_S, remaining_s(deadline)))
         async with asyncio.timeout(remaining_s(deadline)):
             async with connection.transaction(readonly=True):
                 answers = await _ask(connection, shown)
@@ -133,6 +130,24 @@ async def examine(url: str, shown: str, timeout_s: float) -> Diagnosis:
     finally:
         await _end(connection)
     return diagnose(replace(answers, group=group))
+
+
+async def _reached(url: str, shown: str, deadline: float) -> tuple[Connection, HostsNow]:
+    """The primary, and the hosts of an address with several. A standby's promotion is not waited for."""
+    hosts = await _hosts(url, deadline)
+    if hosts.standbys and not hosts.primaries:
+        told = f"standbys: {', '.join(hosts.standbys)}"
+        if hosts.silent:
+            told += f"; no answer from {', '.join(hosts.silent)}"
+        raise EngineUnavailable(f"{shown}: no primary answers ({told})")
+    connection = await connect(url, deadline)
+    if hosts.silent and not hosts.primaries:  # all were slow
+        hosts = await _hosts(url, deadline)
+    return connection, hosts
+
+
+async def _hosts(url: str, deadline: float) -> HostsNow:
+    return await hosts_now(url, time.monotonic() + min(OTHERS_S, remaining_s(deadline)))
 
 
 async def _end(connection: Connection) -> None:

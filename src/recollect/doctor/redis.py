@@ -60,7 +60,12 @@ async def asked(address: Address, request: bytes, count: int, timeout_s: float) 
         TimeoutError,
         RecursionError,
     ) as error:  # RecursionError: arrays nested without end
-        raise EngineUnavailable(f"{address.shown}: {str(error) or type(error).__name__}") from None
+        reason = silence(timeout_s) if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+        raise EngineUnavailable(f"{address.shown}: {reason}") from None
+
+
+def silence(timeout_s: float) -> str:
+    return f"no answer within {timeout_s:g} s"
 
 
 def diagnose(answers: RedisAnswers) -> Diagnosis:

@@ -1,19 +1,22 @@
 """A Redis or Valkey Cluster, or a primary with sentinels: what its servers would lose, alone and together.
 
 Each server is asked as `redis` asks one. Besides, a cluster is asked who owns which slots and who copies whom (CLUSTER
-NODES), and sentinels are asked what they watch (SENTINEL MASTER, SENTINEL REPLICAS): nothing is changed.
+NODES), and sentinels are asked what they watch (SENTINEL MASTER, SENTINEL REPLICAS): nothing is changed. All are asked
+side by side, so that one that hangs holds up the answer of the others for `OTHERS_S` only.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TypeVar
 
 import msgspec
 
 from recollect.doctor import redis
-from recollect.doctor.diagnosis import Diagnosis, LoginRefused, Symptom, ordered
+from recollect.doctor.diagnosis import OTHERS_S, Diagnosis, LoginRefused, Symptom, ordered
 from recollect.doctor.redis_answers import RedisAnswers
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.guarantees import promise
@@ -24,6 +27,7 @@ from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 WITHOUT_AOF = ("none", "rdb")
 SENTINELS_MIN = 3
+Answer = TypeVar("Answer")
 _OF_ONE = ("one-node-of-a-cluster", "is-a-replica", "failover")
 """Reported for the whole group instead of for each server."""
 
@@ -119,7 +123,7 @@ async def _cluster(address: Address, timeout_s: float) -> ExaminedGroup:
     followed = _followed(view, up)
     replicas, copied = list(followed), list(followed.values())
     answers, silent = await _answers(address, [*primaries, *replicas], timeout_s)
-    timeout = await _setting(address.at(asked), "cluster-node-timeout", timeout_s)
+    timeout = await _setting(address.at(asked), "cluster-node-timeout", min(timeout_s, OTHERS_S))
     return ExaminedGroup(
         address.shown,
         "cluster",
@@ -141,11 +145,15 @@ async def _told(address: Address, timeout_s: float) -> tuple[list[Reply], int, l
     question = pack("SENTINEL", "MASTER", address.service) + pack("SENTINEL", "REPLICAS", address.service)
     told: list[Reply] = []
     count, errors = 0, []
-    for sentinel in address.nodes:
-        try:
-            replies = await _asked_sentinel(address, sentinel, question, timeout_s)
-        except EngineUnavailable as error:
-            errors.append(str(error))
+    found = await _side_by_side(
+        address.nodes,
+        lambda sentinel: _asked_sentinel(address, sentinel, question, timeout_s),
+        address.sentinel,
+        OTHERS_S,
+    )
+    for sentinel, replies in found.items():
+        if isinstance(replies, CannotOpen):
+            errors.append(str(replies))
             continue
         if isinstance(replies[0], ReplyError) and replies[0].code in LOGIN_WANTED:
             raise LoginRefused(f"the sentinel {address.at(sentinel).shown}: {replies[0].text}")
@@ -201,28 +209,60 @@ async def _asked_sentinel(address: Address, sentinel: Node, question: bytes, tim
 async def _first(
     address: Address, nodes: Sequence[Node], request: bytes, timeout_s: float
 ) -> tuple[Reply, Node]:
-    errors = []
-    for node in nodes:
-        try:
-            [reply] = await redis.asked(address.at(node), request, 1, timeout_s)
-            return reply, node
-        except EngineUnavailable as error:
-            errors.append(error)
-    raise errors[0]
+    found = await _side_by_side(
+        nodes, lambda node: redis.asked(address.at(node), request, 1, timeout_s), address.at, 0.0
+    )
+    for node, replies in found.items():
+        if not isinstance(replies, CannotOpen):
+            return replies[0], node
+    errors = [error for error in found.values() if isinstance(error, CannotOpen)]
+    for error in errors:
+        if isinstance(error, LoginRefused):
+            raise error
+    raise EngineUnavailable(f"{address.shown}: no node answers ({'; '.join(map(str, errors))})")
+
+
+async def _side_by_side(
+    nodes: Sequence[Node],
+    ask: Callable[[Node], Awaitable[Answer]],
+    place: Callable[[Node], Address],
+    others_s: float,
+) -> dict[Node, Answer | CannotOpen]:
+    """What each of them says, or why it does not. Once one has answered, the others have so long."""
+    tasks = [asyncio.ensure_future(ask(node)) for node in nodes]
+    try:
+        for task in asyncio.as_completed(tasks):
+            with suppress(CannotOpen):
+                await task
+                break
+        if tasks:
+            await asyncio.wait(tasks, timeout=others_s)
+    finally:
+        for late in tasks:
+            late.cancel()
+    found = await asyncio.gather(*tasks, return_exceptions=True)
+    answers: dict[Node, Answer | CannotOpen] = {}
+    for node, answer in zip(nodes, found, strict=True):
+        if isinstance(answer, asyncio.CancelledError):
+            answers[node] = EngineUnavailable(f"{place(node).shown}: {redis.silence(others_s)}")
+        elif isinstance(answer, BaseException) and not isinstance(answer, CannotOpen):
+            raise answer
+        else:
+            answers[node] = answer
+    return answers
 
 
 async def _answers(
     address: Address, nodes: Sequence[Node], timeout_s: float
 ) -> tuple[dict[Node, RedisAnswers], tuple[str, ...]]:
     """What those that answer say, and why the others do not."""
-    each = [redis.answers_of(address.at(node), timeout_s) for node in nodes]
-    found = dict(zip(nodes, await asyncio.gather(*each, return_exceptions=True), strict=True))
-    for error in found.values():
-        if isinstance(error, BaseException) and not isinstance(error, (EngineUnavailable, CannotOpen)):
-            raise error
+    limit_s = min(timeout_s, OTHERS_S)  # whoever named them has answered
+    found = await _side_by_side(
+        nodes, lambda node: redis.answers_of(address.at(node), limit_s), address.at, limit_s
+    )
     return (
         {node: answers for node, answers in found.items() if isinstance(answers, RedisAnswers)},
-        tuple(str(error) for error in found.values() if isinstance(error, BaseException)),
+        tuple(str(error) for error in found.values() if isinstance(error, CannotOpen)),
     )
 
 

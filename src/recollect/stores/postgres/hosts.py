@@ -154,13 +154,14 @@ class HostsNow:
     lonely: tuple[str, ...] = ()
     """Standbys that receive nothing from anybody."""
     silent: tuple[str, ...] = ()
+    standbys: tuple[str, ...] = ()
 
 
 async def hosts_now(url: str, deadline: float) -> HostsNow:
     hosts = _several(url)
     each = await asyncio.gather(*(_ask(url, host, deadline) for host in hosts), return_exceptions=True)
     primaries: dict[str, int] = {}
-    lonely, silent = [], []
+    lonely, silent, standbys = [], [], []
     for host, answer in zip(hosts, each, strict=True):
         place = f"{host['host']}:{host['port']}"
         if isinstance(answer, RecollectError):
@@ -170,9 +171,11 @@ async def hosts_now(url: str, deadline: float) -> HostsNow:
         elif answer.timeline is not None:
             primaries[place] = answer.timeline
             answer.connection.terminate()
-        elif not await _receives(answer.connection, deadline):
-            lonely.append(place)
-    return HostsNow(primaries, tuple(lonely), tuple(silent))
+        else:
+            standbys.append(place)
+            if not await _receives(answer.connection, deadline):
+                lonely.append(place)
+    return HostsNow(primaries, tuple(lonely), tuple(silent), tuple(standbys))
 
 
 async def _receives(standby: Connection, deadline: float) -> bool:
