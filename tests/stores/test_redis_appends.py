@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from redis.exceptions import ResponseError
 
-from recollect import Message, NotWritten, OutcomeUnknown, Receipt, TurnReused, open_store
+from recollect import Message, NotWritten, OutcomeUnknown, Receipt, Refused, TurnReused, open_store
 from recollect.stores.redis.commit import JOINED_BYTES_MAX
 from recollect.stores.redis.script import APPEND
 from recollect.verify.engines import Engine
@@ -254,8 +254,10 @@ async def test_a_script_that_the_engine_forgot_is_sent_with_all_of_them(engine: 
             assert await texts(store, f"s{number}") == ["0", "1", "2"]
 
 
-async def test_sessions_in_different_slots_have_calls_of_their_own(tmp_path: Path) -> None:
-    """A cluster of one, behind the address of a server, refuses to span slots; nothing is lost or stored twice."""
+@pytest.mark.parametrize("told", [True, False])
+async def test_sessions_in_different_slots_have_calls_of_their_own(tmp_path: Path, told: bool) -> None:
+    """A cluster of one, behind the address of a server, refuses to span slots; nothing is lost or stored twice. If
+    nobody may ask what it is, its first refusal tells."""
     config = tmp_path / "cluster.conf"
     config.write_text(f"cluster-enabled yes\ncluster-port {free_port()}\n")
     with started("redis@7", "custom", config) as node, hands_on(node) as hands:
@@ -264,9 +266,14 @@ async def test_sessions_in_different_slots_have_calls_of_their_own(tmp_path: Pat
         while b"cluster_state:ok" not in hands.execute_command("CLUSTER", "INFO"):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
-        async with open_store(address(node)) as store:
+        rights = "+@all" if told else "-info"
+        hands.execute_command("ACL", "SETUSER", "app", "on", ">word", "~*", "&*", "+@all", rights)
+        async with open_store(f"redis://app:word@{node.endpoint.host}:{node.endpoint.port}") as store:
             for turn in range(3):
                 await asyncio.gather(*(store.append(f"s{n}", said(f"{turn}")) for n in range(20)))
             for number in range(20):
                 assert await texts(store, f"s{number}") == ["0", "1", "2"]
-            assert hands.info("errorstats")["errorstat_CROSSSLOT"]["count"] <= 2, "it is asked once"
+            refusals = hands.info("errorstats").get("errorstat_CROSSSLOT", {"count": 0})["count"]
+            assert refusals == 0 if told else 0 < refusals <= 2, "it is asked once, or not at all"
+            with pytest.raises(Refused, match="different slots of a cluster"):
+                await store.append_many({"s1": said("together"), "s2": said("together")})

@@ -1,6 +1,7 @@
 """A cluster: slots that move, a primary that dies, a shard that is emptied; on one real cluster for all of it."""
 
 import asyncio
+import functools
 from collections.abc import Iterator
 from dataclasses import replace
 
@@ -8,6 +9,7 @@ import pytest
 
 from recollect import (
     CannotOpen,
+    Durability,
     Message,
     NotWritten,
     OutcomeUnknown,
@@ -29,6 +31,7 @@ from recollect.stores.redis.wire import ReplyError
 from recollect.verify import providers
 from recollect.verify.engines import EngineOptions
 from recollect.verify.engines.redis_cluster import ClusterNode, RedisClusterEngine
+from recollect.verify.host.waiting import wait_until
 from tests.stores.redis_places import new_prefix, started
 
 DEADLINE_S = 60.0
@@ -100,6 +103,72 @@ async def test_sessions_in_different_slots_are_refused_together(cluster: RedisCl
         with pytest.raises(Refused, match="different slots of a cluster"):
             await store.append_many({"a": [Message("user", "1")], "b": [Message("user", "2")]})
         assert [await store.position(name) for name in "ab"] == [0, 0]
+
+
+async def test_what_spans_slots_is_refused_before_anything_is_sent() -> None:
+    """A connection that breaks meanwhile leaves nothing unknown, whichever way the cluster is named."""
+    tiny = TinyCluster(providers.find("redis-cluster"), EngineOptions(policy="none"))
+    try:
+        whole = tiny.start().url
+        [node] = tiny.servers
+        for url in (whole, node.endpoint.url):
+            async with open_store(f"{url}?prefix={new_prefix()}", timeout_s=5) as store:
+                await store.append("a", [Message("user", "1")])
+                node.pause()
+                try:
+                    with pytest.raises(Refused, match="different slots of a cluster"):
+                        await store.append_many({"a": [Message("user", "2")], "b": [Message("user", "1")]})
+                    with pytest.raises(Refused, match="different slots of a cluster"):
+                        await store.fork("a", "b")
+                finally:
+                    node.resume()
+                beside = next(
+                    name
+                    for name in map(str, range(100_000))
+                    if slot_of(f"s{name}".encode()) == slot_of(b"sa")
+                )
+                await store.append_many({"a": [Message("user", "2")], beside: [Message("user", "1")]})
+                assert [await store.position(name) for name in ("a", "b", beside)] == [2, 0, 1]
+    finally:
+        tiny.close()
+
+
+async def test_receipts_count_the_primaries_that_serve_now(cluster: RedisClusterEngine) -> None:
+    weak, other, _ = cluster.primaries()
+    [replica] = cluster.replicas_of(weak)
+    [mine] = in_slots_of(cluster, weak, 1)
+    [elsewhere] = in_slots_of(cluster, other, 1)
+
+    async def becomes(store: Store, durability: Durability) -> None:
+        await store.append(
+            mine, [Message("user", "x")]
+        )  # sent on to the new primary, which tells that there is one
+        async with asyncio.timeout(DEADLINE_S):
+            while (await store.append(elsewhere, [Message("user", "x")])).durability is not durability:
+                await asyncio.sleep(0.01)
+        assert store.durability is durability
+
+    weak.ask("CONFIG", "SET", "appendfsync", "everysec")
+    try:
+        async with open_store(address(cluster), timeout_s=DEADLINE_S) as store:
+            await becomes(store, Durability.BUFFERED)
+            for taking_over, before, durability in (
+                (replica, weak, Durability.FSYNCED),
+                (weak, replica, Durability.BUFFERED),
+            ):
+                follows = functools.partial(_follows, cluster, taking_over, before)
+                await asyncio.to_thread(wait_until, follows, DEADLINE_S, "it does not know its replica yet")
+                cluster.ask_to_fail_over(taking_over)
+                await asyncio.to_thread(cluster.await_successor, before)
+                await becomes(store, durability)
+                await asyncio.to_thread(cluster.await_ready, DEADLINE_S)
+    finally:
+        weak.ask("CONFIG", "SET", "appendfsync", "always")
+
+
+def _follows(cluster: RedisClusterEngine, replica: ClusterNode, primary: ClusterNode) -> bool:
+    """In the eyes of the primary."""
+    return any(line[0] == replica.id and line[3] == primary.id for line in cluster.view(primary))
 
 
 async def test_slots_that_move_lose_nothing_and_hide_nobody(cluster: RedisClusterEngine) -> None:

@@ -38,7 +38,7 @@ from recollect.store import Description, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import is_number
-from recollect.stores.redis.errors import was_denied, write_refused
+from recollect.stores.redis.errors import slots_differ, was_denied, write_refused
 from recollect.stores.redis.listing import SeenSessions
 from recollect.stores.redis.places import Place, Places
 from recollect.stores.redis.script import ANNOTATE, FIND, FORGET, FORK, MANY, REPLACE, RETRACT, STATE, Script
@@ -167,6 +167,7 @@ class RedisChanges(ABC):
         change = checked_fork(session, new, upto, turn, expect)
         self._check_open(NotWritten)
         source, place = self._places.of(change.key), self._places.of(change.new_key)
+        self._check_one_slot([source, place])
         behind = b"ask"
         common = self._common(change, place, b"go on", expect=None)
         while True:
@@ -198,6 +199,7 @@ class RedisChanges(ABC):
         appends = checked_turns(turns, turn, expect)
         self._check_open(NotWritten)
         places = [self._places.of(append.key) for append in appends]
+        self._check_one_slot(places)
         behind = b"ask"
         while True:
             arguments: list[bytes] = []
@@ -299,6 +301,11 @@ class RedisChanges(ABC):
                         yield session
 
     # ---- how
+
+    def _check_one_slot(self, places: Sequence[Place]) -> None:
+        """Before anything is sent: if the connection broke then, nobody would know that it is refused."""
+        if not self._servers.spans_slots and len({place.slot for place in places}) > 1:
+            raise slots_differ()
 
     async def _submit(self, write: QueuedWrite, place: Place) -> Reply:
         """The engine's answer. After a script was stopped half-way, no other is sent until the user has its rights

@@ -107,7 +107,8 @@ class Commit:
         self._timeout_s = timeout_s
         self._pool_size = pool_size
         self._overlaps = overlaps and pool_size > 2
-        self._joins = joins
+        self.joins = joins
+        """Whether one call may write to sessions in several slots."""
         self._waiting: deque[QueuedWrite] = deque()
         self._sent: dict[Wire, list[QueuedWrite]] = {}
         self._watched: dict[asyncio.Task[None], list[QueuedWrite]] = {}
@@ -252,7 +253,7 @@ class Commit:
             self.observe(len(batch), self._loop.time() - submitted_at)
         self._sent[wire] = batch
         plan = self.plan
-        calls = self._calls(batch) if self._joins and len(batch) > 1 else None
+        calls = self._calls(batch) if self.joins and len(batch) > 1 else None
         if calls is None:
             request, count = b"".join([write.request() for write in batch]), len(batch)
         else:
@@ -338,7 +339,7 @@ class Commit:
             elif isinstance(reply, list) and len(reply) == len(call):
                 found += reply
             elif isinstance(reply, ReplyError) and reply.code == "CROSSSLOT":  # a cluster behind one address
-                self._joins = False
+                self.joins = False
                 found += [_NOT_RUN] * len(call)
             elif isinstance(reply, ReplyError):
                 found += [reply] * len(call)

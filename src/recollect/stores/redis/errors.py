@@ -86,10 +86,14 @@ def was_denied(error: ReplyError) -> bool:
 def write_refused(error: ReplyError) -> RecollectError:
     code = code_of(error)
     if code == "CROSSSLOT":
-        return Refused(f"{REJECTED[code]}; nothing was written")
+        return slots_differ()
     if code is None:
         return OutcomeUnknown(f"the engine answered: {error.text}")
     return NotWritten(f"{REJECTED[code]}: {error.text}")
+
+
+def slots_differ() -> Refused:
+    return Refused(f"{REJECTED['CROSSSLOT']}; nothing was written")
 
 
 def read_refused(error: ReplyError) -> RecollectError:

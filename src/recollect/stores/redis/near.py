@@ -69,6 +69,10 @@ class NearServer:
         return self._far.plan
 
     @property
+    def spans_slots(self) -> bool:
+        return self._far.spans_slots
+
+    @property
     def replaced(self) -> str | None:
         return self._far.replaced
 

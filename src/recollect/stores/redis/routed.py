@@ -126,6 +126,10 @@ class RoutedServers(ABC):
         return self._least
 
     @property
+    def spans_slots(self) -> bool:
+        return self._joins
+
+    @property
     def replaced(self) -> str | None:
         return None  # a shard that was replaced refuses its own sessions; the others go on
 
@@ -279,12 +283,18 @@ class RoutedServers(ABC):
         return None
 
     def _note_plan(self, shard: Shard) -> None:
-        plans = [other.plan for other in self._shards.values() if other.is_planned]
-        least = min(plans, key=lambda plan: list(Durability).index(plan.durability))
-        self._least, self._uneven = least, len({plan.durability for plan in plans}) > 1
+        self._reckon(self._serving())
         if shard.plan.notice not in self._told:
             self._told.add(shard.plan.notice)
             say_notice(self._address, shard.plan)
+
+    def _reckon(self, serving: Sequence[Node]) -> None:
+        """What every write gets at least. A server that no longer serves counts only while none that does is known."""
+        planned = {node: shard.plan for node, shard in self._shards.items() if shard.is_planned}
+        plans = [planned[node] for node in serving if node in planned] or list(planned.values())
+        if plans:
+            self._least = min(plans, key=lambda plan: list(Durability).index(plan.durability))
+            self._uneven = len({plan.durability for plan in plans}) > 1
 
     async def _after(
         self, said: ReplyError | Exception | None, slot: int, node: Node | None, hops: int, left_s: float
@@ -317,7 +327,8 @@ class RoutedServers(ABC):
     async def _learn_now(self) -> None:
         try:
             await self._learn()
-            serving = set(self._serving())
+            serving = self._serving()
+            self._reckon(serving)
             for node, shard in list(self._shards.items()):
                 if serving and node not in serving:
                     shard.pass_on()

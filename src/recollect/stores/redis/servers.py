@@ -29,6 +29,10 @@ class Servers(Protocol):
         """What every write gets at least."""
 
     @property
+    def spans_slots(self) -> bool:
+        """Whether one write may change sessions in several slots."""
+
+    @property
     def replaced(self) -> str | None:
         """Why this is no longer the store, if it is not."""
 
@@ -158,6 +162,10 @@ class OneServer:
     @property
     def plan(self) -> DurabilityPlan:
         return self.shard.plan
+
+    @property
+    def spans_slots(self) -> bool:
+        return self.shard.commit.joins
 
     @property
     def replaced(self) -> str | None:

@@ -235,6 +235,8 @@ class Shard:
             raise sentinel_refused(self.address.shown)
         guard.check_readable(marks)
         settings = read_settings(answers, self.address.shown, alone=self._alone)
+        if settings.is_cluster_node:
+            self.commit.joins = False
         if self._alone and settings.is_cluster_node:
             async with asyncio.timeout(timeout_s):
                 await check_has_every_slot(wire, self.address.shown)
