@@ -163,7 +163,14 @@ async def test_a_connection_that_comes_for_nothing_keeps_nobody_from_going_on() 
     pool = HandedPool()
     plan = DurabilityPlan(Durability.BUFFERED, 0, False, b"", 0, None)
     commit = Commit(
-        cast(Any, pool), plan, cast(Any, None), timeout_s=60, pool_size=8, overlaps=True, joins=True
+        cast(Any, pool),
+        plan,
+        cast(Any, None),
+        cast(Any, None),
+        timeout_s=60,
+        pool_size=8,
+        overlaps=True,
+        joins=True,
     )
     writes = [QueuedWrite(APPEND, (b"one session",), b"", 0) for _ in range(HALVED_LEAST)]
     first, *given_up, last = [commit.submit(write) for write in writes]

@@ -17,6 +17,7 @@ from recollect import (
 from recollect.stores.redis import shard as redis_shard
 from recollect.verify.engines import Reconfigurable, Replicated
 from recollect.verify.engines.redis import RedisReplica
+from recollect.verify.host.waiting import wait_until
 from tests.contract.reading import texts
 from tests.stores.redis_places import BUILDS, address, free_port, hands_on, started
 
@@ -184,6 +185,32 @@ async def test_replicas_are_waited_for_and_counted(build: str) -> None:
             assert await store.append("s", HELLO, turn="t1") == receipt
             await store.forget("s")
             assert await store.history("s") == []
+
+
+async def test_reads_go_on_without_replicas_and_writes_when_they_are_back() -> None:
+    with started("redis@7", "aof-always") as engine, hands_on(engine) as hands:
+        assert isinstance(engine, Replicated)
+
+        def connected(count: int) -> None:
+            wait_until(
+                lambda: hands.info("replication")["connected_slaves"] == count, 30, f"{count} replicas"
+            )
+
+        replica = engine.replica()
+        async with open_store(address(engine), replicas=1) as store:
+            await store.append("s", HELLO, turn="t1")
+            replica.pause_replay()
+            connected(0)
+            hands.client_kill_filter(_type="normal", skipme=True)
+            assert len(await store.history("s")) == 1
+            with pytest.raises(DurabilityUnavailable, match="1 replica asked for, 0 connected"):
+                await store.append("s", HELLO, turn="t2")
+            assert [name async for name in store.sessions()] == ["s"]
+            assert await store.position("s") == 1
+            replica.resume_replay()
+            connected(1)
+            assert (await store.append("s", HELLO, turn="t2")).replicas == 1
+            assert len(await store.history("s")) == 2
 
 
 @pytest.mark.parametrize("build", BUILDS)

@@ -9,6 +9,7 @@ import pytest
 from recollect import (
     CannotOpen,
     CredentialsRefused,
+    Durability,
     Message,
     NotWritten,
     OutcomeUnknown,
@@ -75,6 +76,29 @@ async def test_another_primary_takes_over(group: RedisSentinelEngine) -> None:
         found = [item.message for item in await store.history("s")]
         assert [message.text for message in found if isinstance(message, Message)] == acknowledged
         assert await listed(store) == ["s"]
+    await asyncio.to_thread(old.start)
+    await asyncio.to_thread(group.await_ready, DEADLINE_S)
+
+
+async def test_a_primary_that_was_replaced_and_its_missing_copy_count_no_longer(
+    group: RedisSentinelEngine,
+) -> None:
+    """For receipts the one, for reads the other."""
+    url, old = f"{group.endpoint.url}?prefix={new_prefix()}", group.primary()
+    old.ask("CONFIG", "SET", "appendfsync", "everysec")
+    async with (
+        open_store(url, timeout_s=DEADLINE_S) as store,
+        open_store(url, timeout_s=DEADLINE_S, replicas=2) as careful,
+    ):
+        assert (await store.append("s", [Message("user", "x")])).durability is Durability.BUFFERED
+        await careful.append("s", [Message("user", "x")])
+        old.kill()
+        await asyncio.to_thread(group.await_successor, old)
+        assert len(await careful.history("s")) == 2
+        with suppress(OutcomeUnknown):
+            await store.append("s", [Message("user", "x")], turn="t")
+        assert (await store.append("s", [Message("user", "x")], turn="t")).durability is Durability.FSYNCED
+        assert store.durability is Durability.FSYNCED
     await asyncio.to_thread(old.start)
     await asyncio.to_thread(group.await_ready, DEADLINE_S)
 

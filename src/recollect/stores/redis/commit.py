@@ -14,6 +14,7 @@ One timer enforces the time limits of all: writes are first come, first served, 
 
 import asyncio
 from collections import deque
+from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any, cast
 
@@ -95,13 +96,18 @@ class Commit:
         pool: RedisPool,
         plan: DurabilityPlan,
         watch: FsyncWatch,
+        examine: Callable[[Wire], Awaitable[None]],
         *,
         timeout_s: float,
         pool_size: int,
         overlaps: bool,
         joins: bool,
     ) -> None:
+        """`examine` asks the engine what it gives now, and raises if that is less than what was asked for."""
         self.plan = plan
+        self.lacking: DurabilityUnavailable | None = None
+        """Why nothing is written for now; reads go on."""
+        self._examine = examine
         self._pool = pool
         self._watch = watch
         self._timeout_s = timeout_s
@@ -175,7 +181,7 @@ class Commit:
             return
         if (under_way := len(self._sent) + len(self._starting)) and under_way >= self._batches_max():
             return
-        if wire := self._pool.take():
+        if self.lacking is None and (wire := self._pool.take()):
             self._send(wire)
             return
         task = self._loop.create_task(self._start_later())
@@ -196,13 +202,24 @@ class Commit:
         me = asyncio.current_task()
         assert me is not None
         try:
-            wire = await self._pool.wait()
+            wire = await self.free_wire()
         except Exception as error:
             self._starting.discard(me)  # now: until its done callback it would keep others from starting
             self._fail_waiting(error)
             return
         self._starting.discard(me)
         self._send(wire)
+
+    async def free_wire(self) -> Wire:
+        """A wire to write on; raises if the engine does not give what was asked for."""
+        wire = await self._pool.wait()
+        if self.lacking is not None:
+            try:
+                await self._examine(wire)
+            except BaseException:
+                self._pool.give_back(wire)
+                raise
+        return wire
 
     def _fail_waiting(self, error: Exception) -> None:
         """No connection: nothing that is waiting was sent. A busy pool may still serve the younger ones."""

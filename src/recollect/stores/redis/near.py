@@ -103,7 +103,7 @@ class NearServer:
 
     async def submit(self, write: QueuedWrite, slot: int) -> Reply:
         plan = self.plan
-        if self._wire is None or plan.watches:
+        if self._wire is None or plan.watches or self._far.shard.commit.lacking is not None:
             raise NotHere
         if (observe := self._far.shard.commit.observe) is not None:
             observe(1, 0.0)

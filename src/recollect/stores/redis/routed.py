@@ -210,7 +210,7 @@ class RoutedServers(ABC):
                 sent, wanted = (pack("ASKING") + request, count + 1) if asking else (request, count)
                 try:
                     replies = (await self._shard(node).ask(sent, wanted, end, attempts=1))[-count:]
-                except (EngineUnavailable, DurabilityUnavailable) as error:
+                except EngineUnavailable as error:
                     said = error
                 else:
                     said = _elsewhere(replies)
@@ -231,7 +231,7 @@ class RoutedServers(ABC):
         async def ask_one(node: Node | None, indices: list[int]) -> None:
             found: list[Reply] | None = None
             if node is not None:
-                with contextlib.suppress(EngineUnavailable, DurabilityUnavailable):
+                with contextlib.suppress(EngineUnavailable):
                     together = b"".join(requests[index][1] for index in indices)
                     found = await self._shard(node).ask(together, len(indices), attempts=1)
             for place, index in enumerate(indices):

@@ -11,7 +11,7 @@ import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
 
-from recollect.errors import CannotOpen, CredentialsRefused, DurabilityUnavailable, EngineUnavailable
+from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.errors import not_connected
@@ -72,7 +72,7 @@ class SentinelServers(RoutedServers):
                         end = time.monotonic() + self._options.timeout_s
                         yield names
                     return
-                except (EngineUnavailable, DurabilityUnavailable) as error:
+                except EngineUnavailable as error:
                     said = error
             if self._closed or time.monotonic() >= end:
                 raise said

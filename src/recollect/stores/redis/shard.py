@@ -2,7 +2,7 @@
 
 A store on one server has one of these; a cluster has one for each primary; with sentinels there is one for the server
 that they name. On each new connection the engine's settings are read again, and whether it is still the store's
-(`Guard`): after a restart it may be another one.
+(`Guard`): after a restart it may be another one. If it gives less than what was asked for, it is only read from.
 """
 
 import asyncio
@@ -11,7 +11,14 @@ from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import Protocol
 
-from recollect.errors import CannotOpen, EngineUnavailable, NotWritten, OutcomeUnknown, StoreClosed
+from recollect.errors import (
+    CannotOpen,
+    DurabilityUnavailable,
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    StoreClosed,
+)
 from recollect.store import Durability, Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import Commit, QueuedWrite
@@ -85,6 +92,7 @@ class Shard:
             self.pool,
             _NOT_YET,
             self._watch,
+            self._examine,
             timeout_s=options.timeout_s,
             pool_size=options.pool_size,
             overlaps=alone,
@@ -96,8 +104,12 @@ class Shard:
         return self.commit.plan
 
     async def open(self) -> None:
-        """Makes the first connection."""
-        self.pool.adopt(await self._connect())
+        """Makes the first connection; raises if the engine does not give what was asked for."""
+        wire = await self._connect()
+        if self.commit.lacking is not None:
+            wire.abort()
+            raise self.commit.lacking
+        self.pool.adopt(wire)
 
     async def close(self) -> None:
         await self.commit.drain()
@@ -143,7 +155,7 @@ class Shard:
         carries the script's source: a node that was just added has no scripts."""
         try:
             async with asyncio.timeout_at(deadline):
-                wire = self.pool.take() or await self.pool.wait()
+                wire = await self.commit.free_wire()
         except (TimeoutError, NoFreeConnection) as error:
             raise NotWritten(f"{self.address.shown}: no connection in time; safe to retry") from error
         except CannotOpen as error:
@@ -202,7 +214,7 @@ class Shard:
             raise
 
     async def _connect_now(self) -> Wire:
-        """A wire to an engine that is still this store's, with settings that still give what was asked for."""
+        """A wire to an engine that is still this store's."""
         timeout_s = self._options.timeout_s
         try:
             wire = await connect(self.address.connection(), timeout_s)
@@ -210,7 +222,7 @@ class Shard:
             await asyncio.sleep(0)  # a refusal is immediate: let others run if the caller keeps retrying
             raise not_connected(error, self.address.shown) from error
         try:
-            planned = await self._examine(wire)
+            found = await self._found(wire)
             if self._confirm is not None:
                 await self._confirm()
         except (WireLost, TimeoutError) as error:
@@ -219,12 +231,30 @@ class Shard:
         except BaseException:
             wire.abort()
             raise
-        if planned != self.plan or not self.is_planned:
-            self.commit.plan, self.is_planned = planned, True
-            self._planned(self)
+        self._note(found)
         return wire
 
-    async def _examine(self, wire: Wire) -> DurabilityPlan:
+    async def _examine(self, wire: Wire) -> None:
+        """Raises if the engine gives less than what was asked for."""
+        try:
+            self._note(await self._found(wire))
+        except (WireLost, TimeoutError) as error:
+            wire.abort()
+            raise not_connected(error, self.address.shown) from error
+        if self.commit.lacking is not None:
+            raise self.commit.lacking
+
+    def _note(self, found: DurabilityPlan | DurabilityUnavailable) -> None:
+        if isinstance(found, DurabilityUnavailable):
+            self.commit.lacking = found
+            return
+        self.commit.lacking = None
+        if found != self.plan or not self.is_planned:
+            self.commit.plan, self.is_planned = found, True
+            self._planned(self)
+
+    async def _found(self, wire: Wire) -> DurabilityPlan | DurabilityUnavailable:
+        """What the engine gives, or why that is not what was asked for."""
         timeout_s = self._options.timeout_s
         guard = self._guard()
         question, count = guard.question()
@@ -242,12 +272,16 @@ class Shard:
                 await check_has_every_slot(wire, self.address.shown)
         if self.is_planned:  # an AOF's first rewrite happens once; later ones look the same
             settings = replace(settings, aof_begins=False)
-        planned = plan(settings, self._options, self.address.shown)
-        if planned.waits_for_disk:
+        found: DurabilityPlan | DurabilityUnavailable
+        try:
+            found = plan(settings, self._options, self.address.shown)
+        except DurabilityUnavailable as error:
+            found = error
+        if isinstance(found, DurabilityPlan) and found.waits_for_disk:
             if settings.build not in self._early:
                 async with asyncio.timeout(max(timeout_s, PROBE_TIMEOUT_S)):
                     self._early[settings.build] = await answers_waitaof_early(wire, guard.probe())
-            planned = replace(planned, watches=self._early[settings.build])
+            found = replace(found, watches=self._early[settings.build])
         wire.run = settings.run
         guard.check_replaced(marks)
-        return planned
+        return found
