@@ -302,8 +302,7 @@ class SqliteRows(SqliteTransactions[RowsJob]):
         return [Row(*row) for row in found]
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
+        connection = super()._connect()
         connection.execute("PRAGMA secure_delete = ON")
         connection.text_factory = any_text
         return connection

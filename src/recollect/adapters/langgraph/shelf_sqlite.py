@@ -294,11 +294,6 @@ class SqliteShelf(SqliteTransactions[Job]):
             lambda connection: connection.execute(statement, values).fetchall(), inline=True
         )
 
-    def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(self._path, timeout=0, isolation_level=None, check_same_thread=False)
-        connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
-        return connection
-
 
 _PUT_VALUE = "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)"
 _PUT_CHECKPOINT = "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"

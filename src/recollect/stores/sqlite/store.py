@@ -24,7 +24,6 @@ from recollect.store import Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.changes import INSERT, StoreJob, state_of
 from recollect.stores.sqlite.erasing import erase_from_file
 from recollect.stores.sqlite.file import (
-    CHECKPOINT_PAGES,
     ChosenPolicy,
     any_text,
     choose_policy,
@@ -278,11 +277,7 @@ class SqliteStore(SqliteMoving):
         await super()._release()
 
     def _connect(self) -> sqlite3.Connection:
-        connection = sqlite3.connect(
-            self._path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=64
-        )
-        connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
-        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        connection = super()._connect()
         connection.text_factory = any_text
         return connection
 

@@ -31,7 +31,7 @@ from recollect.errors import (
 from recollect.owner import Owner
 from recollect.slices import too_long
 from recollect.store import Durability, Options
-from recollect.stores.sqlite.file import ChosenPolicy, code_of, is_locked, until
+from recollect.stores.sqlite.file import CHECKPOINT_PAGES, ChosenPolicy, code_of, is_locked, until
 from recollect.stores.sqlite.guard import FileGuard
 
 INLINE_MAX_S = 0.002
@@ -104,9 +104,14 @@ class SqliteTransactions(ABC, Generic[Job]):
 
     # ---- what is special about the file
 
-    @abstractmethod
     def _connect(self) -> sqlite3.Connection:
         """A connection in autocommit that does not wait for locks, and that any one thread at a time may use."""
+        connection = sqlite3.connect(
+            self._path, timeout=0, isolation_level=None, check_same_thread=False, cached_statements=64
+        )
+        connection.execute(f"PRAGMA synchronous = {self._policy.synchronous}")
+        connection.execute(f"PRAGMA wal_autocheckpoint = {CHECKPOINT_PAGES}")
+        return connection
 
     @abstractmethod
     def _outcome(self, job: Job, connection: sqlite3.Connection) -> Any:
