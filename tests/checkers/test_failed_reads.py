@@ -102,3 +102,57 @@ def test_a_failed_read_in_between_does_not_make_it_unchecked() -> None:
     failing(script).read(2, 0, 1, 2)
     verdict = script.verdict()
     assert (verdict.kept, verdict.unchecked) == (3, 0)
+
+
+def told(fault: str, error: str = "Gone: 1 of 4", loss_errors: tuple[str, ...] = ("Gone",)) -> Script:
+    """A fault that may take the last message, and a process that says that something is gone."""
+    script = written(policy="aof-everysec", fault=fault, loss_errors=loss_errors)
+    script.wait(5.0)
+    script.append(1)
+    script.crash(fault)
+    script.fail_read(1, error=error)
+    return script
+
+
+def test_a_documented_loss_that_a_read_tells() -> None:
+    for error, loss_errors, status in (
+        ("Gone: 1 of 4", ("Gone",), "documented-loss"),
+        ("TypeError: None", ("Gone",), "violated"),
+        ("Gone: 1 of 4", (), "violated"),
+    ):
+        script = told("power-loss", error, loss_errors)
+        script.read(2, 0, 1, 2)
+        assert script.verdict().status == status, (error, loss_errors)
+
+
+def test_a_loss_that_is_told_and_did_not_happen() -> None:
+    script = told("power-loss")
+    script.read(2, 0, 1, 2, 3)
+    assert script.verdict().status == "violated"
+
+
+def test_a_loss_that_is_told_where_nobody_can_read_any_more() -> None:
+    assert told("power-loss").verdict().status == "violated"
+    assert told("evict").verdict().status == "documented-loss"
+
+
+def test_a_loss_that_was_told_before_it_could_happen() -> None:
+    script = written(policy="aof-everysec", fault="power-loss", loss_errors=("Gone",))
+    script.wait(5.0)
+    script.append(1)
+    script.fail_read(1, error="Gone: 1 of 4")
+    script.crash("power-loss")
+    script.read(2, 0, 1, 2)
+    assert script.verdict().status == "violated"
+
+
+def test_a_loss_that_is_told_of_another_session() -> None:
+    script = written(policy="aof-everysec", fault="power-loss", loss_errors=("Gone",))
+    script.append(1, "other")
+    script.wait(5.0)
+    script.append(1)
+    script.crash("power-loss")
+    script.fail_read(1, "other", error="Gone: 1 of 1")
+    script.read(2, 0, 1, 2)
+    script.read(2, 3, session="other")
+    assert script.verdict().status == "violated"

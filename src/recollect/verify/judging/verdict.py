@@ -366,7 +366,24 @@ def _allows(evidence: Evidence, given: Promise, group: Named) -> bool:
         return all(overlapped(evidence, detection) for detection in group.detections)
     if group.name == "resurrected":
         return all(_removal_lost(evidence, given, detection) for detection in group.detections)
+    if group.name == "unreadable" and all(
+        _tells_a_loss(evidence, given, found) for found in group.detections
+    ):
+        return True
     return group.name in given.allows
+
+
+def _tells_a_loss(evidence: Evidence, given: Promise, detection: Detection) -> bool:
+    """Whether the read failed with an error by which the store says that something is gone, and the engine may have
+    lost it: another read shows that it has, or any key may have been evicted."""
+    struck = next((each.injected for each in evidence.disturbances if each.name == given.fault), None)
+    if struck is None or detection.events[0] < struck or not given.allows & {"lost-tail", "silent-reset"}:
+        return False
+    if detection.text.partition(":")[0] not in evidence.header.loss_errors:
+        return False
+    return given.fault == "evict" or any(
+        evidence.session_of(loss.message) == detection.session for loss in losses(evidence)
+    )
 
 
 def _after_a_failure(evidence: Evidence, given: Promise, detection: Detection) -> bool:

@@ -11,6 +11,7 @@ class ThreadSaver(RecollectSaver):
     """A thread is read, changed and put by one run at a time: LangGraph's interface has no compare-and-set."""
 
     traits = ("single_writer",)
+    loss_errors = ("Unreadable",)
 
 
 @cache

@@ -12,6 +12,7 @@ class SavedItems:
     """The messages of a session as one item. LangGraph's interface has no compare-and-set, so one writer at a time."""
 
     traits = ("single_writer",)
+    loss_errors = ("Unreadable",)
 
     def __init__(self, store: RecollectStore) -> None:
         self._store = store

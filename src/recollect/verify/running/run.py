@@ -208,6 +208,7 @@ class Run:
             abilities=tuple(sorted(self._clients.abilities)),
             retain_s=self.scenario.retain_s,
             keeps_last=ready.keeps_last,
+            loss_errors=tuple(ready.loss_errors),
             refresh=ready.refresh,
             # A run that was made smaller says what it can with the few operations that it has.
             ok_ops_min=OK_OPS_MIN if self.scenario.ops_max is None else 1,

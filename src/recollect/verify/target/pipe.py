@@ -218,6 +218,8 @@ class Ready(msgspec.Struct, tag="ready"):
     release: str = ""
     """The distribution and version of a store that has a name."""
     refresh: Refresh = "append"
+    loss_errors: list[str] = []
+    """Names of errors with which its reads say that something is gone."""
     is_open: bool = False
     """It does not say in which form it takes messages: recollect's own, mappings or text."""
 

@@ -211,12 +211,17 @@ class Target:
     @property
     def expected_errors(self) -> list[str]:
         """Names of exceptions that the target declares as answers: nothing was written, and the caller may retry."""
-        declared: Any = getattr(self._factory, "expected_errors", None)
-        declared = declared or getattr(self._kind, "expected_errors", self._methods.expected_errors)
+        return self._names_of_errors("expected_errors") or list(self._methods.expected_errors)
+
+    @property
+    def loss_errors(self) -> list[str]:
+        """Names of exceptions with which its reads say that something that was acknowledged is gone."""
+        return self._names_of_errors("loss_errors")
+
+    def _names_of_errors(self, attribute: str) -> list[str]:
+        declared: Any = getattr(self._factory, attribute, None) or getattr(self._kind, attribute, ())
         if isinstance(declared, str) or not all(isinstance(name, str) for name in declared):
-            raise BadTarget(
-                f"target {self.spec!r}: expected_errors is {declared!r}, not the names of exceptions"
-            )
+            raise BadTarget(f"target {self.spec!r}: {attribute} is {declared!r}, not the names of exceptions")
         return list(declared)
 
     @property

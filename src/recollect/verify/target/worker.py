@@ -126,6 +126,7 @@ class _Responder:
                 settings,
                 target.release,
                 target.refresh,
+                target.loss_errors,
                 target.is_open,
             )
         except (BadTarget, FactoryRaised) as error:
