@@ -199,7 +199,7 @@ def test_a_cursor_must_not_skip() -> None:
     assert script.counts() == {"stale-read": 1}
 
 
-def test_a_short_window_covers_everything() -> None:
+def test_a_window_longer_than_the_session_covers_everything() -> None:
     script = written_beside_another(3)
     script.read(2, 1, 2, ask=ReadAsked(last=5))
     assert script.names() == ["trimmed"]
@@ -238,3 +238,37 @@ def test_a_message_that_was_there_twice_can_be_lost() -> None:
     script.read(2, 0, 0, 1, 2)
     script.read(2, 1, 2)
     assert script.verdict().lost == 1
+
+
+def test_a_short_window_may_begin_where_the_store_wants() -> None:
+    """Where a user speaks, for one. What is before that is in doubt until everything is read."""
+    script = written(3)
+    script.read(2, 0, 1, 2)
+    script.read(2, 1, 2, ask=ReadAsked(last=3))
+    assert script.names() == []
+    script.append(1)
+    script.read(2, 2, 3, ask=ReadAsked(last=3))
+    script.read(2, 0, 1, 2, 3)
+    assert script.names() == []
+
+
+def test_what_a_short_window_left_in_doubt_is_missed_where_everything_is_read() -> None:
+    script = written(3)
+    script.read(2, 0, 1, 2)
+    script.read(2, 1, 2, ask=ReadAsked(last=3))
+    script.read(2, 1, 2)
+    assert script.counts() == {"trimmed": 1}
+
+
+def test_a_short_window_has_what_comes_after_its_first_element() -> None:
+    script = written(3)
+    script.read(2, 0, 1, ask=ReadAsked(last=3))
+    script.read(2, 0, 1, 2)
+    assert script.counts() == {"stale-read": 1}
+
+
+def test_a_short_window_that_is_empty_lacks_everything() -> None:
+    script = written(3)
+    script.read(2, ask=ReadAsked(last=3))
+    script.read(2, 0, 1, 2)
+    assert script.counts() == {"stale-read": 3}

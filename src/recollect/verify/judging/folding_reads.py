@@ -62,8 +62,13 @@ class ReadFolder:
             self.struck = index
             self.strikes.append(index)
 
-    def fold_whole(self, session: SessionEvidence, read: int, seen: Seen) -> None:
-        """A read that had to return everything."""
+    def fold_whole(self, session: SessionEvidence, read: int, seen: Seen, *, part: bool = False) -> None:
+        """A read that had to return everything.
+
+        With `part`, a `last` read that gave a few less than it was asked for, although there are as many. A store may
+        begin a window where a user speaks, or leave out the result of a call that is not in it: so what comes before
+        the first message that it gave is in doubt.
+        """
         chain = session.whole
         removed = self._cut(chain, seen) if seen.skip or seen.keep != len(chain.view) else None
         tail: View = []
@@ -73,15 +78,16 @@ class ReadFolder:
             self._extend(session, chain, read, tail)
             for message, entered in moved:  # still there, only coded again because something before it left
                 self._entered[message] = entered
+        floor = next((message for message in chain.view if message >= 0), NEVER) if part else NEVER
         if removed:
-            self._leave(session, chain, read, removed, NEVER)
+            self._leave(session, chain, read, removed, floor)
         if chain.pending:
-            self._settle(session, chain, read, NEVER)
+            self._settle(session, chain, read, floor)
         if session.purge is not None or session.life is not None:
             self._judge_gone(session, chain, read, tail)
         if session.taken_back is not None:
             removals.find_returned(self.evidence, session, chain, read, tail)
-        if session.vanished:
+        if session.vanished and floor == NEVER:
             self._regress(session, read)
         if self.struck > session.struck:
             self._recovered(session, read)
@@ -352,8 +358,9 @@ class ReadFolder:
             at = session.missing.get(message)
             if at is not None and chain.last_read > evidence.absences[at].read:
                 self._returned(session, message, chain.last_read)
-            if message < floor:
-                continue  # slid out of the window
+            if message < floor:  # slid out of the window
+                self._doubt(chain, message)
+                continue
             acknowledged = evidence.turn_done[evidence.message_turn[message]]
             if acknowledged == NEVER or acknowledged >= begun:
                 if acknowledged != NEVER:
@@ -366,6 +373,13 @@ class ReadFolder:
                     self._miss(session, message, read, since, floor)
                 elif session.forgets_open:
                     chain.pending.append(message)  # if that forget fails, the message has to come back
+            else:
+                self._doubt(chain, message)
+
+    def _doubt(self, chain: Chain, message: int) -> None:
+        """A window of part of the session says nothing about this message. A read of everything has to."""
+        if chain.bit == IN_WHOLE and self.evidence.acknowledged(message) != NEVER:
+            chain.pending.append(message)
 
     def _settle(self, session: SessionEvidence, chain: Chain, read: int, floor: int) -> None:
         """Acknowledged messages that no read has shown since."""
@@ -373,13 +387,14 @@ class ReadFolder:
         begun = self.evidence.read_invoked[read]
         waiting: View = []
         for message in chain.pending:
-            if states[message] & bit or message < floor:
+            if states[message] & bit:
                 continue
             acknowledged = dones[turns[message]]
-            if acknowledged >= begun:
+            if acknowledged >= begun and message >= floor:
                 waiting.append(message)
-            elif floor != NEVER and not self._comes_after(message, floor):
-                continue
+            elif message < floor or (floor != NEVER and not self._comes_after(message, floor)):
+                if bit == IN_WHOLE:
+                    waiting.append(message)
             elif not self.may_be_gone(session, message):
                 self._miss(session, message, read, acknowledged, floor)
             elif session.forgets_open:

@@ -209,6 +209,7 @@ class _Collector:
             evidence.turn_invoked.append(event.index)
             for _ in range(count):
                 evidence.message_turn.append(turn)
+            session.begun += count
             if first + count > len(evidence.state) or turn >= len(evidence.turn_done):
                 self._grow(first + count)
             if write.spans is not None:
@@ -366,7 +367,8 @@ class _Collector:
         evidence.read_size.append(size)
         session.last_ok_read = asked.index
         if ask is None or (ask.after is None and (ask.last is None or size < ask.last)):
-            self.reads.fold_whole(session, read, seen)
+            part = ask is not None and ask.last is not None and ask.last <= session.begun
+            self.reads.fold_whole(session, read, seen, part=part)
         else:
             self.reads.fold_window(session, read, seen, ask)
 

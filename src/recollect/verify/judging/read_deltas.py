@@ -6,8 +6,8 @@ The coding is lossless and knows nothing of right or wrong: a shrunken, reordere
 just as well, only in more bytes.
 
 There are two chains of views per session: reads that must return everything, and windows (`last`, `after`),
-whose contents slide. A `last=n` read that came back with fewer than n elements covers everything and belongs
-to the first. Each later statement of a context read is coded against the statement before it.
+whose contents slide. A `last=n` read that came back with fewer than n elements belongs to the first; `ReadFolder`
+decides what it covers. Each later statement of a context read is coded against the statement before it.
 
 In memory a view is a list of numbers: a message whose checksum is the appended one is its number, everything
 else is a negative code for an `OddElement`.

@@ -48,6 +48,7 @@ class Chain:
 class SessionEvidence:
     __slots__ = (
         "acked_from",
+        "begun",
         "expects",
         "forget_done",
         "forget_unknown",
@@ -78,6 +79,7 @@ class SessionEvidence:
         self.vanished: dict[int, tuple[int, int]] = {}  # message → first and last read that had it
         self.last_read_by: dict[int, int] = {}
         self.top_rank = 0.0
+        self.begun = 0  # messages whose write began
         self.live = 0  # acknowledged messages that no forget took
         self.acked_from = FOREVER  # index of the first of their acknowledgements
         self.forgets_open = 0
