@@ -258,6 +258,8 @@ class Target:
         else:
             for one in said:
                 answer = await self._append_one(store, session, self._methods.interface.make(one), options)
+                if answer is False:
+                    break
         return _acknowledged(answer)
 
     async def _append_one(self, store: Any, session: str, message: Any, options: dict[str, Any]) -> Any:
@@ -552,7 +554,13 @@ class _Methods:
         return name in self._read
 
 
+class NotAcknowledged(Exception):
+    """The store returned `False`: it told its caller that something went wrong, and not what."""
+
+
 def _acknowledged(answer: Any) -> Acked:
+    if answer is False:
+        raise NotAcknowledged("it returned False")
     if isinstance(answer, Receipt):
         return Acked(answer.last, answer.durability.value, answer.replicas)
     return Acked()
