@@ -1,4 +1,4 @@
-"""It does not wait for SQLite's lock, and returns whether the message was stored: a caller who is told may try again."""
+"""It does not wait for SQLite's lock, and returns whether the message was stored: who is told may try again."""
 
 import sqlite3
 from typing import Any
