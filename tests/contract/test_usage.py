@@ -1,6 +1,7 @@
 """A mistake in using a store is one clear sentence, the same on every store."""
 
 import asyncio
+import itertools
 import pickle
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -64,6 +65,38 @@ async def test_a_closed_store_says_so(place: Place, session: str, call: str) -> 
     assert isinstance(refusal.value, NotWritten)
     assert isinstance(refusal.value, EngineUnavailable)
     await store.close()  # once more is no mistake
+
+
+async def test_closing_several_times_at_once_closes_once(place: Place, session: str) -> None:
+    for number in range(3):
+        store = await open_store(place.url)
+        under_way = [asyncio.create_task(store.append(f"{session}-{n}", HELLO)) for n in range(20)]
+        await asyncio.sleep(0)
+        await asyncio.gather(*(store.close() for _ in range(3)))
+        answers = await asyncio.gather(*under_way, return_exceptions=True)
+        async with place.open() as again:
+            kept = [len(await again.history(f"{session}-{n}")) for n in range(20)]
+        assert kept == [number + 1] * 20, answers
+
+
+async def test_those_who_go_on_writing_do_not_keep_a_store_open(place: Place, session: str) -> None:
+    store = await open_store(place.url)
+
+    async def writes(name: str) -> int:
+        for number in itertools.count():
+            try:
+                await store.append(name, HELLO)
+            except StoreClosed:
+                return number
+        raise AssertionError
+
+    names = [f"{session}-{n}" for n in range(4)]
+    writers = [asyncio.create_task(writes(name)) for name in names]
+    await asyncio.sleep(0.01)
+    await asyncio.wait_for(store.close(), 30)
+    written = await asyncio.gather(*writers)
+    async with place.open() as again:
+        assert [len(await again.history(name)) for name in names] == written
 
 
 @pytest.mark.parametrize("call", CALLS)

@@ -6,6 +6,7 @@ import sqlite3
 import struct
 import threading
 import time
+from collections.abc import Callable
 from contextlib import closing
 from datetime import timedelta
 from functools import partial
@@ -19,6 +20,7 @@ from recollect import (
     EngineUnavailable,
     Message,
     NotWritten,
+    Refused,
     SessionState,
     StoreReplaced,
     Unreadable,
@@ -309,6 +311,44 @@ async def test_a_long_fork_leaves_the_event_loop_to_others(tmp_path: Path) -> No
         assert len(await store.history("copy")) == 1000
     assert len(threads) == 1
     assert threads[0].startswith("recollect-sqlite-write")
+
+
+FULL: dict[str, Callable[[Any], Any]] = {
+    "append": lambda store: store.append("s", [Message("user", "x")]),
+    "append_many": lambda store: store.append_many(
+        {"a": [Message("user", "x")], "s": [Message("user", "x")]}
+    ),
+    "replace": lambda store: store.replace("s", [Message("user", "x")]),
+    "replace by nothing": lambda store: store.replace("s", []),
+    "retract": lambda store: store.retract("s", 1),
+    "annotate": lambda store: store.annotate("s", {"a": 1}),
+}
+
+
+@pytest.mark.parametrize("change", FULL)
+@pytest.mark.parametrize("ttl", [None, timedelta(hours=1)], ids=["for ever", "with a time to live"])
+async def test_what_a_full_session_refuses_has_changed_nothing(
+    path: Path, change: str, ttl: timedelta | None
+) -> None:
+    async with open_store(f"sqlite:///{path}", ttl=ttl) as store:
+        await store.append("s", [Message("user", "first"), Message("user", "last")])
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute(
+            "UPDATE recollect_messages SET place = place - 2 + ? WHERE place & 3 = 2", (rows.SEQUENCE_MAX,)
+        )
+        connection.commit()
+    async with open_store(f"sqlite:///{path}", ttl=ttl) as store:
+        before = await everything(store, path)
+        assert before[0][-1].sequence == rows.SEQUENCE_MAX
+        with pytest.raises(Refused, match="full after"):
+            await FULL[change](store)
+        assert await everything(store, path) == before
+
+
+async def everything(store: Any, path: Path) -> list[Any]:
+    with closing(sqlite3.connect(path)) as connection:
+        sessions = connection.execute("SELECT * FROM recollect_sessions").fetchall()
+    return [await store.history("s"), await store.describe("s"), sessions]
 
 
 async def test_sweep_looks_at_no_session_twice(tmp_path: Path) -> None:

@@ -236,6 +236,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
             record = _record(connection, found.id << 32 | sequence) if sequence <= SEQUENCE_MAX else None
             if record is None or sequence <= found.floor or run_first(record) is not None:
                 raise change.not_found(sequence)
+        room(change, found)
         for sequence in change.sequences:
             self._hide(connection, found, sequence)
         return self._marked(connection, change, found)
@@ -244,10 +245,10 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         found = self._begin(connection, change, change.key, made=True)
         if isinstance(found, Receipt):
             return found, None
+        first = room(change, found)
+        last = first - 1 + _size(change)
         if found is None or found.expires_at is not None or self._ttl_s is not None:
             found = self._begin_or_renew(connection, change.key, found)
-        first, last = found.last + 1, found.last + max(1, len(change.records))
-        _check_room(change, last)
         now = time.time()
         for sequence, record in enumerate(change.records or [tombstone(first)], first):
             connection.execute(INSERT, (found.id << 32 | sequence, record, now))
@@ -263,6 +264,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         found = self._begin(connection, change, change.key, made=True)
         if isinstance(found, Receipt):
             return found
+        room(change, found)
         if found is None or found.newest is None or found.expired(time.time()):
             found = self._begin_or_renew(connection, change.key, found)
         receipt = self._marked(connection, change, found)
@@ -361,7 +363,6 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
     def _marked(self, connection: sqlite3.Connection, change: SessionChange, found: Session) -> Receipt:
         """Finishes a change that stores no message: a tombstone takes its sequence."""
         sequence = found.last + 1
-        _check_room(change, sequence)
         self._hide(connection, found, sequence)
         if not found.marked:
             connection.execute("UPDATE recollect_sessions SET marked = 1 WHERE id = ?", (found.id,))
@@ -503,6 +504,9 @@ def _record(connection: sqlite3.Connection, place: int) -> object:
     return None if row is None else row[0]
 
 
-def _check_room(change: SessionChange, last: int) -> None:
-    if last > SEQUENCE_MAX:
+def room(change: SessionChange, found: Session | None) -> int:
+    """The first sequence that the change takes. Asked before anything is written."""
+    first = 1 if found is None else found.last + 1
+    if first - 1 + _size(change) > SEQUENCE_MAX:
         raise Refused(f"session {shorten(change.session)}: full after {SEQUENCE_MAX:,} messages")
+    return first

@@ -19,9 +19,9 @@ from typing import Any
 
 from recollect.appending import Append, Said, checked_append, checked_window, session_key
 from recollect.erasure import Erasure, erasure
-from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Refused, Unreadable, shorten
+from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Unreadable
 from recollect.store import Options, Receipt, SessionState, Stored
-from recollect.stores.sqlite.changes import INSERT, StoreJob, state_of
+from recollect.stores.sqlite.changes import INSERT, StoreJob, room, state_of
 from recollect.stores.sqlite.erasing import erase_from_file
 from recollect.stores.sqlite.file import (
     ChosenPolicy,
@@ -167,9 +167,8 @@ class SqliteStore(SqliteMoving):
         last_seen = 0 if found is None else found.last
         if append.expect is not None and append.expect != last_seen:
             raise append.conflict(last_seen)
-        first, last = last_seen + 1, last_seen + len(append.records)
-        if last > SEQUENCE_MAX:
-            raise Refused(f"session {shorten(append.session)}: full after {SEQUENCE_MAX:,} messages")
+        first = room(append, found)
+        last = last_seen + len(append.records)
         if found is None or found.expires_at is not None or self._ttl_s is not None:
             found = self._begin_or_renew(connection, append.key, found)
         now = time.time()
