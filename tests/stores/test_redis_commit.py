@@ -7,7 +7,7 @@ from typing import Any, cast
 import pytest
 
 from recollect import Durability, Message, Store, open_store
-from recollect.stores.redis.commit import HALVED_LEAST, Commit, QueuedWrite
+from recollect.stores.redis.commit import BATCH_MAX, HALVED_LEAST, Commit, QueuedWrite
 from recollect.stores.redis.script import APPEND
 from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.wire import Reply, Wire, WireLost
@@ -156,6 +156,26 @@ class HandedPool:
         if wire is self.second and self.first.answer is not None:
             answer, self.first.answer = self.first.answer, None
             asyncio.get_running_loop().call_soon(lambda: answer([1]))
+
+
+async def test_callers_that_gave_up_keep_nobody_waiting() -> None:
+    """More of them than a batch holds, at the head of the queue."""
+    pool = HandedPool()
+    plan = DurabilityPlan(Durability.BUFFERED, 0, False, b"", 0, None)
+    commit = Commit(
+        cast(Any, pool), plan, cast(Any, None), timeout_s=60, pool_size=8, overlaps=False, joins=True
+    )
+    first, *given_up, last = [
+        commit.submit(QueuedWrite(APPEND, (b"%d" % number,), b"", 0)) for number in range(BATCH_MAX + 3)
+    ]
+    for write in given_up:
+        write.cancel()
+    for number, write in enumerate((first, last), 1):
+        answer, pool.first.answer = pool.first.answer, None
+        assert answer is not None, "it was sent"
+        answer([number])
+        assert await write == number
+    await commit.drain()
 
 
 async def test_a_connection_that_comes_for_nothing_keeps_nobody_from_going_on() -> None:

@@ -240,8 +240,11 @@ class Commit:
         other's answer."""
         waiting = self._waiting
         if not self._overlaps or self.plan.count or not (self._sent or len(waiting) >= HALVED_LEAST):
-            batch = [waiting.popleft() for _ in range(min(len(waiting), BATCH_MAX))]
-            return [write for write in batch if write.is_open]  # the others' callers gave up
+            batch: list[QueuedWrite] = []
+            while waiting and not batch:  # an empty batch is not sent, and nothing follows it
+                oldest = [waiting.popleft() for _ in range(min(len(waiting), BATCH_MAX))]
+                batch = [write for write in oldest if write.is_open]  # the others' callers gave up
+            return batch
         batch = []
         size = -(-self._outstanding() // self._batches_wanted())
         busy = {session for sent in self._sent.values() for write in sent for session in write.sessions}
