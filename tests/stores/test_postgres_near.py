@@ -83,6 +83,25 @@ def test_a_notice_and_a_changed_setting_come_in_passing(engine: Engine) -> None:
         assert near.run("SELECT 'x'::bytea", []).rows == [(b"x",)]
 
 
+def test_a_connection_whose_commit_was_abandoned_is_nobodys_until_it_is_dropped(engine: Engine) -> None:
+    """Dropping it closes its socket, and cancels what is under way on it. Here the loop has no time for that yet."""
+    busy = threading.Event()
+    with lent(engine.endpoint.url) as near:
+        near.run("SELECT 5", [])
+        wire = near._wire
+        assert wire is not None
+        assert wire.is_usable
+        near._loop.call_soon_threadsafe(busy.wait)
+        try:
+            with pytest.raises(ConnectionError, match="stop waiting for its standbys"):
+                near.run("DO $$ BEGIN RAISE WARNING 'as a commit that is abandoned'; END $$", [])
+            assert not wire.is_usable
+        finally:
+            busy.set()
+        assert near.run("SELECT 6", []).rows == [(6,)]
+        assert near._wire is not wire
+
+
 @pytest.mark.parametrize("interrupted", [False, True])
 def test_a_pool_that_closes_does_not_wait_for_what_was_lent(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, *, interrupted: bool

@@ -62,6 +62,8 @@ class PostgresWire:
         self._statements: dict[str, PreparedStatement] = {}
         self.is_asking = False
         """Stays if a caller was interrupted, or waited for too long: its answer is still to come."""
+        self._is_over = False
+        """Its commit was abandoned: it is about to be dropped, and whoever used it until then would be cut off."""
 
     @staticmethod
     def is_possible(connection: Connection) -> bool:
@@ -72,7 +74,7 @@ class PostgresWire:
     @property
     def is_usable(self) -> bool:
         """Idle, and not closed by the engine."""
-        return not self.is_asking and self._socket.is_silent
+        return not self.is_asking and not self._is_over and self._socket.is_silent
 
     def run(self, statement: str, values: Sequence[Any], deadline: float) -> WireAnswer:
         """One statement, which is a transaction by itself. After `WireRefused` it has done nothing."""
@@ -145,6 +147,7 @@ class PostgresWire:
         if error is not None:
             raise WireRefused(error.replace(b"\0", b" ").decode("utf-8", "replace"))
         if abandoned:
+            self._is_over = True
             raise ConnectionError(TOLD)
         return replies
 
