@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from recollect.appending import (
+    TURN_RECORD_BYTES_MAX,
     TURN_RECORDS_MAX,
     Append,
     Said,
@@ -124,9 +125,18 @@ def checked_turns(
     expected = {} if expect is None else expect
     if strangers := sorted(set(expected) - set(turns)):
         raise Refused(f"expect: session {shorten(strangers[0])} is not among those appended to")
-    appends = [
-        checked_append(session, messages, turn, expected.get(session)) for session, messages in turns.items()
-    ]
+    appends: list[Append] = []
+    count = size = 0
+    for session, messages in turns.items():
+        append = checked_append(session, messages, turn, expected.get(session))
+        count += len(append.records)
+        size += sum(map(len, append.records))
+        if count > TURN_RECORDS_MAX or size > TURN_RECORD_BYTES_MAX:
+            raise Refused(
+                f"append_many: more than {TURN_RECORDS_MAX:,} messages or {TURN_RECORD_BYTES_MAX:,} bytes at once; "
+                "append to fewer sessions at a time"
+            )
+        appends.append(append)
     return sorted(appends, key=lambda append: append.key)
 
 

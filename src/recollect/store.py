@@ -280,7 +280,8 @@ class Spanning(Protocol):
     ) -> dict[str, Receipt]:
         """Appends to several sessions, to all or to none, and returns a receipt for each.
 
-        `turn` is remembered in each of them. `expect` maps sessions to the positions they must have.
+        Together they may have as many messages and bytes as a single turn. `turn` is remembered in each of them.
+        `expect` maps sessions to the positions they must have.
         """
         ...
 

@@ -155,6 +155,8 @@ async def test_all_or_none(place: Place, store: Store, session: str) -> None:
         await store.append_many(turns, expect={"another": 0})
     with pytest.raises(Refused):
         await store.append_many({})
+    with pytest.raises(Refused, match="more than 10,000 messages or 268,435,456 bytes at once"):
+        await store.append_many({name: said("x") * 2_501 for name in names})
     for name in (names[0], names[1], names[3]):
         assert await store.history(name) == []
         assert await store.position(name) == 0
