@@ -158,13 +158,18 @@ class HandedPool:
             asyncio.get_running_loop().call_soon(lambda: answer([1]))
 
 
+def commit_on(pool: HandedPool, *, overlaps: bool) -> Commit:
+    plan = DurabilityPlan(Durability.BUFFERED, 0, False, b"", 0, None)
+    nothing = cast(Any, None)
+    return Commit(
+        cast(Any, pool), plan, nothing, nothing, timeout_s=60, pool_size=8, overlaps=overlaps, joins=True
+    )
+
+
 async def test_callers_that_gave_up_keep_nobody_waiting() -> None:
     """More of them than a batch holds, at the head of the queue."""
     pool = HandedPool()
-    plan = DurabilityPlan(Durability.BUFFERED, 0, False, b"", 0, None)
-    commit = Commit(
-        cast(Any, pool), plan, cast(Any, None), timeout_s=60, pool_size=8, overlaps=False, joins=True
-    )
+    commit = commit_on(pool, overlaps=False)
     first, *given_up, last = [
         commit.submit(QueuedWrite(APPEND, (b"%d" % number,), b"", 0)) for number in range(BATCH_MAX + 3)
     ]
@@ -181,17 +186,7 @@ async def test_callers_that_gave_up_keep_nobody_waiting() -> None:
 async def test_a_connection_that_comes_for_nothing_keeps_nobody_from_going_on() -> None:
     """It comes while all that waits is to follow a write under way, whose answer arrives at the same moment."""
     pool = HandedPool()
-    plan = DurabilityPlan(Durability.BUFFERED, 0, False, b"", 0, None)
-    commit = Commit(
-        cast(Any, pool),
-        plan,
-        cast(Any, None),
-        cast(Any, None),
-        timeout_s=60,
-        pool_size=8,
-        overlaps=True,
-        joins=True,
-    )
+    commit = commit_on(pool, overlaps=True)
     writes = [QueuedWrite(APPEND, (b"one session",), b"", 0) for _ in range(HALVED_LEAST)]
     first, *given_up, last = [commit.submit(write) for write in writes]
     await asyncio.sleep(0)
