@@ -1,4 +1,5 @@
-"""Long-term memory on PostgreSQL, when an operator ends a commit's wait for its standbys: it is not acknowledged."""
+"""When an operator ends a commit's wait for its standbys: no change of long-term memory, and no erasure, is
+acknowledged."""
 
 import asyncio
 import uuid
@@ -9,8 +10,10 @@ from typing import Any
 import pytest
 
 from recollect import Message, OutcomeUnknown, open_store
+from recollect.appending import session_key
 from recollect.recall import Recall, open_recall
 from recollect.stores.postgres.abandoned_waits import WAIT_FOR_STANDBYS
+from recollect.stores.postgres.store import PostgresStore
 from recollect.verify.engines.postgres import PostgresEngine
 from tests.stores.postgres_place import started
 
@@ -96,6 +99,25 @@ async def test_a_change_that_no_longer_waits_is_not_acknowledged_and_a_retry_wai
             name_standbys(engine, "")
         await again
         assert len(await recall.memories("alice")) == left
+
+
+async def test_an_erasure_that_no_longer_waits_is_not_reported(engine: PostgresEngine) -> None:
+    key = session_key("s")
+    async with open_store(own_schema(engine), timeout_s=60) as store:
+        assert isinstance(store, PostgresStore)
+        await store.append("s", SAID)
+        await lose_standbys(engine)
+        try:
+            for _ in range(2):  # the second one finds no rows
+                erasure = asyncio.ensure_future(store._erase("s", key))
+                pid = await waiting(engine, erasure)
+                assert pid is not None
+                end_wait(engine, pid)
+                with pytest.raises(OutcomeUnknown, match=r"stop waiting for its standbys.*erase again$"):
+                    await asyncio.wait_for(erasure, 30)
+        finally:
+            name_standbys(engine, "")
+        assert "recollect_messages" in (await store._erase("s", key)).reached
 
 
 async def test_what_vacuum_warns_of_is_no_abandoned_wait(engine: PostgresEngine) -> None:
