@@ -26,6 +26,19 @@ def test_a_message_inside_the_window_is_missed() -> None:
     assert kept(3, 2, 3).only().first.message == "m1"
 
 
+def test_what_the_engine_still_has_of_what_is_older_is_not_hidden() -> None:
+    """Everything is kept, and the last two are given: so it says."""
+    script = kept(2, 2, 3)
+    script.count(2, rows=4)
+    assert script.names() == []
+
+
+def test_what_the_engine_still_has_inside_the_window_is_hidden() -> None:
+    script = kept(3, 2, 3)
+    script.count(2, rows=4)
+    assert script.firsts() == {"hidden": "m1"}
+
+
 def test_another_session_takes_no_room() -> None:
     assert kept(2, 3, other=True).names() == ["trimmed"]
     assert kept(1, 3, other=True).names() == []

@@ -2,7 +2,8 @@
 
 Verifies: missing messages of a session whose rows were counted directly, if nothing wrote to the session
 between the read and the count.
-Does not verify: which rows the engine has; sessions that were not counted, or were written to meanwhile.
+Does not verify: which rows the engine has; sessions that were not counted, or were written to meanwhile; what is
+older than the window that the store declares.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Set
 from recollect.printable import counted
 from recollect.verify.judging.detection import Detection, subject
 from recollect.verify.judging.evidence import Evidence
+from recollect.verify.judging.losses import out_of_window
 
 NAME = "hidden"
 
@@ -25,7 +27,7 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
             text=f"{counted(hidden.rows, 'row')}, the read returned {evidence.read_size[hidden.read]}",
         )
         for hidden in evidence.hidden.values()
-        if hidden.message not in claimed
+        if hidden.message not in claimed and not out_of_window(evidence, hidden.message, hidden.read)
     ]
 
 
