@@ -35,6 +35,8 @@ class BadTarget(Exception):
 _MANAGERS = (contextlib.AbstractContextManager, contextlib.AbstractAsyncContextManager)
 LIMITS = ("last", "limit", "n", "k", "count", "last_n", "max_messages")
 """What the parameter of a read is called that says how many are wanted."""
+BUDGETS = ("max_tokens", "token_limit", "max_token_limit", "token_budget", "max_chars", "max_characters")
+"""The same for how long all of them together may be."""
 ADDS = (
     "append", "save_message", "log_message", "store_message", "insert_message", "write_message", "put_message",
     "record_message", "push_message", "post_message", "add_turn", "append_turn", "save_turn", "add", "log", "push",
@@ -134,7 +136,7 @@ class Shape(NamedTuple):
 
     def _reads_by(self, store: Any, name: str) -> bool:
         given = int(not self.per_session) if self.read_takes is None else self.read_takes
-        return _takes(store, name, given, keyed=self._keyed, may_ask=LIMITS)
+        return _takes(store, name, given, keyed=self._keyed, may_ask=(*LIMITS, *BUDGETS))
 
 
 SHAPES: tuple[Shape, ...] = (

@@ -7,6 +7,7 @@ asynchronous, one for all sessions or one per session; a factory may return it o
 Everything here runs inside a worker process, which is one sequential client, or several callers of the same stores.
 """
 
+import contextlib
 import importlib
 import inspect
 import sys
@@ -28,7 +29,7 @@ from recollect.verify.target.pipe import Acked, Refresh, Said
 from recollect.verify.target.registry import BUILT_IN, address_of, row_of
 from recollect.verify.target.returned import is_loss_marker
 from recollect.verify.target.role_and_content import arguments_of
-from recollect.verify.target.shape import LIMITS, BadTarget, Shape, shape_of
+from recollect.verify.target.shape import BUDGETS, LIMITS, BadTarget, Shape, shape_of
 
 TRAITS = ("single_writer", "one_process", "no_batches", "at_least_once", "ordered_by_clock")
 KEEPS_LAST = "keeps_last="
@@ -120,11 +121,13 @@ class Target:
         self._per_session = _takes_session(self._factory)
         self._stores: dict[str, Any] = {}
         self._read_raw: dict[str, list[Any]] = {}
+        self._most: int | None = None
+        """The highest limit that its reads take; None: not asked yet."""
         self.shape: Shape
 
     async def open(self) -> None:
         """Makes the first store, so that a factory that raises is known before anything is written."""
-        probe = await self._make("recollect-probe" if self._per_session else "")
+        probe = await self._make(NOBODY if self._per_session else "")
         shape = shape_of(probe, self.spec, self._per_session)
         self._kind = type(probe)
         self._drive, self.shape = shape.drive, shape.driven
@@ -180,7 +183,14 @@ class Target:
 
     @property
     def keeps_last(self) -> int | None:
-        """How many messages of a session the store says it keeps; None means all of them."""
+        """How many messages of a session the store says it keeps, or gives at once; None means all of them."""
+        declared, given = self._declared_window, self._most
+        if given is None or given == UNLIMITED:
+            return declared
+        return given if declared is None else min(given, declared)
+
+    @property
+    def _declared_window(self) -> int | None:
         for trait in self._declared_traits:
             if trait.startswith(KEEPS_LAST):
                 count = trait.removeprefix(KEEPS_LAST)
@@ -328,18 +338,43 @@ class Target:
             store = await self._store(described)
             return said_in((await self._call(store, "describe", described)).metadata), None
         store = await self._store(session)
-        options: dict[str, Any] = {}
-        if last is not None and self._methods.limits_to_last:
-            options[self._methods.limit] = last
-        elif self._methods.always_limited:
-            options[self._methods.limit] = UNLIMITED
-        if after is not None:
-            options["after"] = after
-        raw = await _listed(await self._call(store, self._methods.read, session, **options))
+        options: dict[str, Any] = {} if after is None else {"after": after}
+        try:
+            raw = await self._limited(store, session, last, options)
+        except REFUSALS:
+            if not self._methods.limit or self._most is not None:
+                raise
+            await self.ask_for_the_most()
+            raw = await self._limited(store, session, last, options)
         if last is None and after is None:
             self._read_raw[session] = raw
         sequence = raw[-1].sequence if raw and isinstance(raw[-1], Stored) else None
         return raw, sequence
+
+    async def _limited(
+        self, store: Any, session: str, last: int | None, options: dict[str, Any]
+    ) -> list[Any]:
+        methods, most = self._methods, self._most or UNLIMITED
+        limits = dict.fromkeys(methods.budgets, UNLIMITED)
+        if last is not None and methods.limits_to_last:
+            limits[methods.limit] = min(last, most)
+        elif methods.always_limited:
+            limits[methods.limit] = most
+        return await _listed(await self._call(store, methods.read, session, **limits, **options))
+
+    async def ask_for_the_most(self) -> None:
+        """A store may refuse a limit that is too high for it. Asked of a session without messages, so that what is
+        refused is the limit, and no record."""
+        if not self._methods.always_limited:
+            self._most = UNLIMITED
+            return
+        with contextlib.suppress(Exception):
+            store = await self._store(NOBODY)
+            for self._most in MOST:
+                with contextlib.suppress(*REFUSALS):
+                    await self._limited(store, NOBODY, None, {})
+                    return
+        self._most = UNLIMITED
 
     async def forget(self, session: str) -> None:
         await self._call(await self._store(session), "forget", session)
@@ -433,6 +468,12 @@ FOUND_MAX = 8
 """How many messages are looked for by their ids at a time: each may be a scan of the session."""
 UNLIMITED = 10_000_000
 """The limit to ask for when everything is wanted and a store's read has a default limit."""
+MOST = (UNLIMITED, 1_000_000, 100_000, 10_000, 5_000, 2_000, 1_000, 500, 250, 200, 100, 50, 20, 10)
+"""What is asked for instead, one after the other, if that is refused."""
+REFUSALS = (ValueError, AssertionError)
+"""What a method raises that refuses what it is given; pydantic's own are ValueErrors."""
+NOBODY = "recollect-probe"
+"""A session without messages."""
 
 
 async def _closed(store: Any) -> None:
@@ -494,6 +535,7 @@ class _Methods:
         self.always_limited = default is inspect.Parameter.empty or (
             isinstance(default, int) and not isinstance(default, bool)
         )
+        self.budgets = [name for name in BUDGETS if name in self._read]
         driven = isinstance(store, Driven)
         self.apart = arguments_of(getattr(store, write), keyed=not shape.per_session) if shape.apart else None
         if driven:

@@ -32,12 +32,12 @@ from recollect.verify.target.patience import GaveUp, Patience
 from recollect.verify.target.returned import elements
 from recollect.verify.target.sent_requests import Sending
 from recollect.verify.target.shape import BadTarget
-from recollect.verify.target.target import FactoryRaised, Target, prepare_of, resolve
+from recollect.verify.target.target import NOBODY, FactoryRaised, Target, prepare_of, resolve
 
 _PR_SET_PDEATHSIG = 1
 SWITCH_S = 0.0005
 """The interpreter's switch interval if several threads share a store: a tenth of the default."""
-PROBE = pipe.Read("recollect-probe")
+PROBE = pipe.Read(NOBODY)
 WRITING = (pipe.AppendMessages, pipe.Save, pipe.Replace, pipe.Retract, pipe.MakeCopy, pipe.Forget)
 
 
@@ -114,6 +114,8 @@ class _Responder:
             # Only the first worker is asked: all are opened the same way, and asking takes time.
             with real_settings.remembering() if prepare else contextlib.nullcontext():
                 target = await self._open(prepare)
+                if prepare:
+                    await target.ask_for_the_most()
                 settings = await real_settings.read_back(self._endpoint) if prepare else []
             ready = pipe.Ready(
                 target.shape.name,
