@@ -20,6 +20,9 @@
 A running store also raises `StoreReplaced` when it notices that its files were taken away.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class RecollectError(Exception):
     """The base class of everything recollect raises."""
@@ -76,6 +79,15 @@ class OutcomeUnknown(RecollectError):
 
     def __reduce__(self) -> tuple[type["OutcomeUnknown"], tuple[str, str]]:
         return type(self), (self.reason, self.advice)
+
+
+@contextmanager
+def advising(advice: str) -> Iterator[None]:
+    """What to do if the outcome of a call that has no turn id is unknown."""
+    try:
+        yield
+    except OutcomeUnknown as error:
+        raise OutcomeUnknown(error.reason, advice) from error
 
 
 class Unreadable(RecollectError):

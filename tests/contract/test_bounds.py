@@ -44,6 +44,22 @@ async def test_a_paused_engine_does_not_hang_the_caller(own_place: Place) -> Non
         assert await texts(store, "s") == ["before", "during"]
 
 
+async def test_a_forget_without_an_answer_says_that_it_can_be_made_again(own_place: Place) -> None:
+    _server_only(own_place)
+    async with open_store(own_place.url, timeout_s=0.5) as store:
+        await store.append("s", [Message("user", "before")])
+        assert isinstance(own_place.engine, Pausable)
+        own_place.engine.pause()
+        try:
+            with pytest.raises(OutcomeUnknown) as told:
+                await store.forget("s")
+        finally:
+            own_place.engine.resume()
+        assert told.value.advice == "forget again"
+        await _retry(lambda: store.forget("s"))
+        assert await texts(store, "s") == []
+
+
 async def test_a_killed_engine_raises_and_a_restarted_one_just_works(own_place: Place) -> None:
     _server_only(own_place)
     async with open_store(own_place.url, timeout_s=2.0) as store:

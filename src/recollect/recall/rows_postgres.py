@@ -20,10 +20,10 @@ from recollect.errors import (
     CannotOpen,
     CredentialsRefused,
     EngineUnavailable,
-    OutcomeUnknown,
     RecollectError,
     StoreClosed,
     StoreReplaced,
+    advising,
 )
 from recollect.owner import Owner
 from recollect.recall.rows import (
@@ -198,10 +198,8 @@ class PostgresRows:
         await self._send(_SETTLED)
 
     async def forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
-        try:
+        with advising("forget again"):
             return await self._forget(user, sequences)
-        except OutcomeUnknown as error:
-            raise OutcomeUnknown(error.reason, "forget again") from error
 
     async def _forget(self, user: bytes, sequences: Sequence[int] | None) -> int:
         if sequences is not None:

@@ -27,7 +27,7 @@ from recollect.changing import (
     needle_of,
 )
 from recollect.erasure import Erasure
-from recollect.errors import Conflict, NotWritten, RecollectError
+from recollect.errors import Conflict, NotWritten, RecollectError, advising
 from recollect.known import Known, KnownSessions
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
@@ -105,7 +105,8 @@ class PostgresChanges(ABC):
         deadline = time.monotonic() + self._timeout_s
         key = session_key(session)
         arguments = (key, expected(checked_expect(expect)), schema.ROWS_FREED_MAX)
-        outcomes, _ = await self._changed(schema.FORGET, arguments, (key,), deadline)
+        with advising("forget again"):
+            outcomes, _ = await self._changed(schema.FORGET, arguments, (key,), deadline)
         outcome, unfreed, last = outcomes
         if outcome == schema.CONFLICT:
             assert expect is not None

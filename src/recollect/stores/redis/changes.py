@@ -32,6 +32,7 @@ from recollect.errors import (
     RecollectError,
     Refused,
     Unreadable,
+    advising,
     shorten,
 )
 from recollect.store import Description, Receipt, SessionState, Stored
@@ -108,13 +109,14 @@ class RedisChanges(ABC):
         while True:
             arguments = (place.known.last, "" if last_seen is None else last_seen, behind)
             write = QueuedWrite(FORGET, (place.keys,), pack_arguments(arguments), 3)
-            reply = await self._submit(write, place)
+            with advising("forget again"):
+                reply = await self._submit(write, place)
+                if isinstance(reply, ReplyError):
+                    raise write_refused(reply)
             if not (isinstance(reply, list) and reply[0] == b"behind"):
                 break
             await self._lost(session, place, reply[1])
             behind = b"go on"
-        if isinstance(reply, ReplyError):
-            raise write_refused(reply)
         match reply:
             case [b"conflict", int(actual)] if expect is not None:
                 raise Conflict(session, expect, actual)

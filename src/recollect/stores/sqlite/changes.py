@@ -31,7 +31,7 @@ from recollect.changing import (
     needle_of,
 )
 from recollect.erasure import Erasure
-from recollect.errors import Conflict, NotWritten, RecollectError, Refused, Unreadable, shorten
+from recollect.errors import Conflict, NotWritten, RecollectError, Refused, Unreadable, advising, shorten
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.file import ChosenPolicy
 from recollect.stores.sqlite.rows import (
@@ -106,7 +106,9 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
                     raise Conflict(session, expect, actual)
             return self._end(connection, key, "forgotten")
 
-        await self._free_all(await self._submit(job), deadline)
+        with advising("forget again"):
+            freed = await self._submit(job)
+        await self._free_all(freed, deadline)
         return await self._erase(session, key) if erase else None
 
     async def retract(
