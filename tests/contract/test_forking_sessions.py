@@ -6,6 +6,7 @@ import pytest
 
 from recollect import (
     Conflict,
+    Damaged,
     Findable,
     Forkable,
     Message,
@@ -17,6 +18,7 @@ from recollect import (
     Store,
     TurnReused,
 )
+from recollect.message import decode
 from recollect.sync import open_store as open_sync
 from tests.contract.conftest import Place
 from tests.contract.reading import texts
@@ -123,6 +125,31 @@ async def test_a_large_fork(place: Place, store: Store, session: str) -> None:
     await store.append(session, [Message("user", str(n)) for n in range(3_500)])
     await store.fork(session, place.beside(session, "new"), upto=3_400)
     assert await texts(store, place.beside(session, "new")) == [str(n) for n in range(3_400)]
+
+
+async def test_a_message_that_moves_while_it_is_looked_for_is_found(
+    place: Place, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is always there: the session is compacted while it is read portion by portion."""
+    kept = Message("user", "kept", id="1")
+    others = [Message("user", f"1 {number}", id=f"other {number}") for number in range(250)]
+    with open_sync(place.url) as other:
+        moves = [lambda: other.replace(session, [*others, kept])]
+
+        def decoding(record: bytes) -> Message | Damaged:
+            while moves:
+                moves.pop()()
+            return decode(record)
+
+        async with place.open() as store:
+            await store.append(session, [kept, *others])
+            monkeypatch.setattr("recollect.changing.decode", decoding)
+            found = await store.find(session, "1")
+            assert await store.find(session, "2") is None
+    assert moves == []
+    assert found is not None
+    assert isinstance(found.message, Message)
+    assert found.message.text == "kept"
 
 
 # ---- several sessions at once

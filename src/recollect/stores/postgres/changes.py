@@ -29,6 +29,7 @@ from recollect.changing import (
 from recollect.erasure import Erasure
 from recollect.errors import Conflict, NotWritten, RecollectError, advising
 from recollect.known import Known, KnownSessions
+from recollect.slices import too_long
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach
@@ -234,14 +235,21 @@ class PostgresChanges(ABC):
         key, needle = session_key(session), needle_of(message_id)
         if needle is None:
             return found_in(await self.history(session), message_id)
-        below = INTEGER_MAX
-        while rows := await self._read(schema.FIND, key, needle, below):
-            found = found_in(reversed([(row[0], row[1]) for row in rows]), message_id)
-            if found is not None:
-                return found
-            below = rows[-1][0]
-        await self.position(session)  # raises if the session's row is not to be believed
-        return None
+        deadline = time.monotonic() + self._timeout_s
+        while True:
+            below, floors = INTEGER_MAX, set[int]()
+            while rows := await self._read(schema.FIND, key, needle, below):
+                found = found_in(reversed([(row[0], row[1]) for row in rows]), message_id)
+                if found is not None:
+                    return found
+                below = rows[-1][0]
+                floors.add(rows[0][2])
+            await self.position(session)  # raises if the session's row is not to be believed
+            # If all messages were replaced between two statements, it may have moved from what was still to be seen.
+            if not floors or floors == {row[1] for row in await self._read(schema.SESSION, key)}:
+                return None
+            if time.monotonic() > deadline:
+                raise too_long(self._timeout_s)
 
     async def sessions(
         self, *, prefix: str | None = None, updated_after: float | None = None

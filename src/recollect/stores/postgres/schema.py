@@ -398,7 +398,7 @@ APPEND_ALL = _unless_behind("recollect_append_all", 11)
 NOTHING_THERE, NO_MESSAGE, TAKEN = 4, 5, 6
 
 FIND = f"""
-SELECT m.sequence, m.record FROM recollect_sessions s JOIN recollect_messages m ON m.session_id = s.id
+SELECT m.sequence, m.record, s.floor FROM recollect_sessions s JOIN recollect_messages m ON m.session_id = s.id
  WHERE sha256(s.name) = sha256($1) AND (s.expires_at IS NULL OR s.expires_at > clock_timestamp()) AND {INTACT}
    AND m.sequence > s.floor AND m.sequence < $3 AND position($2::bytea IN m.record) > 0
  ORDER BY m.sequence DESC LIMIT 100"""

@@ -7,6 +7,7 @@ appends (`commit`), so they are just as durable.
 import contextlib
 import math
 import threading
+import time
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any
@@ -35,7 +36,8 @@ from recollect.errors import (
     advising,
     shorten,
 )
-from recollect.store import Description, Receipt, SessionState, Stored
+from recollect.slices import too_long
+from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import is_number
@@ -60,6 +62,7 @@ class RedisChanges(ABC):
     _address: Address
     _append_options: bytes
     _option_values: tuple[bytes, ...]
+    _options: Options
     _servers: Servers
     _denied: threading.Event
     _places: Places
@@ -266,17 +269,25 @@ class RedisChanges(ABC):
         key, needle = session_key(session), needle_of(message_id)
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
+        timeout_s = self._options.timeout_s
+        deadline = time.monotonic() + timeout_s
         begin: int | bytes = b""
+        floors = set[bytes]()
         while begin != -1:
             reply = await self._run(FIND, place, pack_arguments((needle or b"", begin)), 2)
             match reply:
-                case [int(following), list(elements)]:
-                    begin = following
+                case [int(following), list(elements), bytes(floor)]:
                     found = found_in(_placed(elements), message_id)
                     if found is not None:
                         return found
+                    begin = following
+                    floors.add(floor)
                 case _:
                     raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
+            if len(floors) > 1:  # all were replaced: it may have moved from what was still to be seen
+                begin, floors = b"", set()
+                if time.monotonic() > deadline:
+                    raise too_long(timeout_s)
         if place.known.last:
             await self._read(session, place, 0, None)  # notices that the engine was wiped
         return None

@@ -5,6 +5,7 @@ that stores no message leaves a tombstone at the sequence it takes, so the newes
 sequence it assigned, and another process that appends finds that place taken.
 """
 
+import contextlib
 import logging
 import sqlite3
 import time
@@ -179,13 +180,19 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
     async def find(self, session: str, message_id: str) -> Stored | None:
         """See `recollect.store.Findable`. Scans the session's records; there is no index."""
         key, needle = session_key(session), needle_of(message_id)
-        below = SEQUENCE_MAX + 1
-        while rows := await self._read(partial(records_with, key=key, needle=needle or b"", below=below)):
-            found = found_in(reversed(rows), message_id)
-            if found is not None:
-                return found
-            below = rows[-1][0]
-        return None
+        deadline = time.monotonic() + self._timeout_s
+
+        def query(connection: sqlite3.Connection) -> Stored | None:
+            with contextlib.closing(records_with(connection, key, needle or b"")) as portions:
+                for rows in portions:
+                    found = found_in(reversed(rows), message_id)
+                    if found is not None:
+                        return found
+                    if time.monotonic() > deadline:
+                        raise TimeoutError
+            return None
+
+        return await self._read(query, deadline=deadline)
 
     async def sessions(
         self, *, prefix: str | None = None, updated_after: float | None = None

@@ -3,7 +3,7 @@
 import sqlite3
 import time
 from array import array
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from zlib import crc32
 
 import msgspec
@@ -20,6 +20,9 @@ ROWS_FREED_MAX = 2_000
 
 JOINED_MAX = 200
 """Messages that are read as one value: that costs half of what as many rows do, and more memory if they are large."""
+
+SEARCHED_AT_ONCE = 100
+"""Records that may be the one that is looked for."""
 
 SEQUENCE_MAX = 2**32 - 1
 
@@ -42,7 +45,7 @@ _NEWEST = """
 SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place DESC LIMIT ?"""
 _WITH = """
 SELECT place, record FROM recollect_messages WHERE place BETWEEN ? AND ? AND instr(record, ?)
-ORDER BY place DESC LIMIT 100"""
+ORDER BY place DESC"""
 _PLACES = "SELECT place FROM recollect_messages WHERE place BETWEEN ? AND ? ORDER BY place"
 
 _LIVE = f"""
@@ -290,15 +293,22 @@ def described(
 
 
 def records_with(
-    connection: sqlite3.Connection, key: bytes, needle: bytes, below: int
-) -> list[tuple[int, bytes]]:
-    """Records of the session that contain these bytes, with their sequences; newest first, at most a hundred."""
-    found = session_row(connection, key)
-    if found is None or found.newest is None or found.expired(time.time()):
-        return []
-    places = (found.id << 32) + found.floor + 1, (found.id << 32) + min(found.newest, below - 1)
-    rows = connection.execute(_WITH, (*places, needle)).fetchall()
-    return [(place & SEQUENCE_MAX, record) for place, record in rows]
+    connection: sqlite3.Connection, key: bytes, needle: bytes
+) -> Generator[list[tuple[int, bytes]], None, None]:
+    """Records of the session that contain these bytes, with their sequences, newest first, some at a time. All are from
+    one moment: a message that moves meanwhile would not be seen in either place."""
+    try:
+        connection.execute("BEGIN")
+        found = session_row(connection, key)
+        if found is None or found.newest is None or found.expired(time.time()):
+            return
+        places = (found.id << 32) + found.floor + 1, (found.id << 32) + found.newest
+        rows = connection.execute(_WITH, (*places, needle))
+        while some := rows.fetchmany(SEARCHED_AT_ONCE):
+            yield [(place & SEQUENCE_MAX, record) for place, record in some]
+    finally:
+        if connection.in_transaction:
+            connection.execute("COMMIT")
 
 
 def expired_sessions(connection: sqlite3.Connection, above: int) -> list[tuple[int, bytes]]:

@@ -2,8 +2,8 @@
 --
 -- KEYS  messages, counter
 -- ARGV  the bytes, or '' for all; the index to begin with, or ''
--- Gives {the index to go on with, or -1, elements}.
-local messages, needle = KEYS[1], ARGV[1]
+-- Gives {the index to go on with, or -1, elements, the session's floor or ''}.
+local messages, counter, needle = KEYS[1], KEYS[2], ARGV[1]
 local high = tonumber(ARGV[2]) or redis.call('LLEN', messages) - 1
 local found, low = {}, math.max(0, high - 9999)
 local elements = high >= 0 and redis.call('LRANGE', messages, low, high) or {}
@@ -16,4 +16,4 @@ for index = #elements, 1, -1 do
     end
   end
 end
-return {low - 1, found}
+return {low - 1, found, redis.call('HGET', counter, 'floor') or ''}
