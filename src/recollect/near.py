@@ -26,8 +26,8 @@ class NearCalls(Protocol):
     def run(self, call: Call[Value]) -> Value:
         """The result of ``call(store)``, or `NotHere`, at once if somebody else is calling."""
 
-    def close(self, timeout_s: float) -> None:
-        """Waits for a running call, at most this long, and lets no other begin."""
+    def close(self, timeout_s: float) -> bool:
+        """Waits for a running call, at most this long, and lets no other begin; False if it did not end in time."""
 
 
 @runtime_checkable

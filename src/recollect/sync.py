@@ -12,6 +12,7 @@ lets running calls of other threads end. A store does not survive ``fork``: open
 """
 
 import asyncio
+import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
@@ -21,7 +22,7 @@ from recollect import opening
 from recollect.appending import Said
 from recollect.erasure import Erasure
 from recollect.errors import OutcomeUnknown, StoreClosed
-from recollect.near import Call, Lending, NearCalls, NotHere
+from recollect.near import POLL_S, Call, Lending, NearCalls, NotHere
 from recollect.owner import Owner
 from recollect.store import (
     Description,
@@ -33,7 +34,7 @@ from recollect.store import (
     Store,
     Stored,
 )
-from recollect.waiting import Waited, wait_for
+from recollect.waiting import Waited
 
 GRACE_S = 1.0
 """Beyond its time limit, for a call that is still running when its store is closed."""
@@ -47,17 +48,17 @@ class SyncStore:
     def __init__(self, pending: Awaitable[Store], *, timeout_s: float = 10.0) -> None:
         self._timeout_s = timeout_s
         self._loop = asyncio.new_event_loop()
-        self._thread = threading.Thread(target=self._loop.run_forever, name="recollect", daemon=True)
-        self._thread.start()
         self._owner = Owner()
         self._lock = threading.RLock()
-        """Of `_gate`, and always taken by itself: an exception of a signal inside `Condition.__enter__`, which is
-        Python, would leave it locked, and every thread would wait for ever."""
-        self._gate = threading.Condition(self._lock)
+        """Of what follows."""
         self._under_way: set[Waited[Any]] = set()
+        self._all_ended = asyncio.Event()
+        """No call is under way, while the store is being closed."""
         self._closing = False
-        self._closed = False
+        self._close_failed: BaseException | None = None
         self._near: NearCalls | None = None
+        self._thread = threading.Thread(target=self._run_loop, name="recollect", daemon=True)
+        self._thread.start()
         try:
             self._store = self._wait(_await(pending))
             if isinstance(self._store, Lending):
@@ -184,29 +185,12 @@ class SyncStore:
         """
         if self._owner.forked:
             return
-        with self._lock:
-            if self._closing:
-                self._gate.wait_for(lambda: self._closed)
-                return
-            self._closing = True
-        try:
-            if self._near is not None:
-                self._near.close(self._timeout_s + GRACE_S)
-            self._let_calls_end()
-            wait_for(self._store.close(), self._loop)
-        finally:
-            self._end_loop()
-            with self._lock:
-                self._closed = True
-                self._gate.notify_all()
-
-    def _let_calls_end(self) -> None:
-        """Each call has its own time limit; one that outlives it is abandoned, so that nobody waits for ever."""
-        with self._lock:
-            self._gate.wait_for(lambda: not self._under_way, self._timeout_s + GRACE_S)
-            left = list(self._under_way)
-        for call in left:
-            self._loop.call_soon_threadsafe(call.cancel)
+        with contextlib.suppress(RuntimeError):  # it is closed
+            self._loop.call_soon_threadsafe(self._begin_closing)
+        self._thread.join()
+        failed, self._close_failed = self._close_failed, None
+        if failed is not None:
+            raise failed
 
     def __enter__(self) -> "SyncStore":
         return self
@@ -241,16 +225,56 @@ class SyncStore:
         except asyncio.CancelledError as error:
             raise OutcomeUnknown("the store was closed before the call ended") from error
 
-    def _ended(self, call: Waited[Any]) -> None:
-        with self._lock:
-            self._under_way.discard(call)
-            if not self._under_way:
-                self._gate.notify_all()
-
     def _end_loop(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
-        self._loop.close()
+
+    # ---- on the loop's thread: nobody who is interrupted in waiting for it leaves others waiting
+
+    def _ended(self, call: Waited[Any]) -> None:
+        with self._lock:
+            self._under_way.discard(call)
+            if self._closing and not self._under_way:
+                self._all_ended.set()
+
+    def _begin_closing(self) -> None:
+        with self._lock:
+            if self._closing:
+                return
+            self._closing = True
+            if not self._under_way:
+                self._all_ended.set()
+        self._task = self._loop.create_task(self._close())
+
+    async def _close(self) -> None:
+        try:
+            deadline = self._loop.time() + self._timeout_s + GRACE_S
+            near = self._near
+            while near is not None and not near.close(0) and self._loop.time() < deadline:  # noqa: ASYNC110
+                await asyncio.sleep(POLL_S)  # its caller, who may be interrupted at any step, tells nobody
+            await self._let_calls_end(deadline)
+            await self._store.close()
+        except BaseException as error:
+            self._close_failed = error
+        finally:
+            self._loop.stop()
+
+    async def _let_calls_end(self, deadline: float) -> None:
+        """Each call has its own time limit; one that outlives it is abandoned, so that nobody waits for ever."""
+        for end in (deadline, deadline + GRACE_S):
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout_at(end):
+                    await self._all_ended.wait()
+            with self._lock:
+                left = list(self._under_way)
+            for call in left:
+                call.cancel()
+
+    def _run_loop(self) -> None:
+        try:
+            self._loop.run_forever()
+        finally:
+            self._loop.close()
 
 
 async def _await(pending: Awaitable[Value]) -> Value:

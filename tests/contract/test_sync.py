@@ -12,9 +12,19 @@ from typing import cast
 
 import pytest
 
-from recollect import Conflict, Message, OutcomeUnknown, RecollectError, SessionState, Store, Stored
+from recollect import (
+    Conflict,
+    Message,
+    OutcomeUnknown,
+    RecollectError,
+    SessionState,
+    Store,
+    StoreClosed,
+    Stored,
+)
 from recollect.sync import SyncStore, open_store
 from tests.contract.conftest import Place
+from tests.interrupts import Interrupts
 
 
 def test_the_facade_does_what_the_store_does(place: Place, session: str) -> None:
@@ -114,6 +124,44 @@ def test_what_was_under_way_when_the_store_was_closed_is_stored(place: Place, se
     with open_store(place.url) as again:
         found = {item.sequence for item in again.history(session)}
     assert set(acknowledged) <= found
+
+
+CLOSING = ("recollect/sync.py", "recollect/near.py", "recollect/waiting.py")
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # a coroutine that never began
+def test_closing_that_is_interrupted_leaves_no_thread_waiting(place: Place, session: str) -> None:
+    """As by a signal whose handler raises, at any step: it goes on by itself, or once it is closed again."""
+    for step in range(1, 200):
+        store = open_store(place.url)
+        written, began = 0, threading.Event()
+
+        def write(store: SyncStore = store, began: threading.Event = began, step: int = step) -> None:
+            nonlocal written
+            with contextlib.suppress(StoreClosed):
+                while True:
+                    store.append(f"{session} {step}", [Message("user", "x")])
+                    written += 1
+                    began.set()
+
+        thread = threading.Thread(target=write, daemon=True)
+        thread.start()
+        assert began.wait(20)
+        interrupts = Interrupts(step, CLOSING)
+        with contextlib.suppress(KeyboardInterrupt), interrupts:
+            store.close()
+        again = threading.Thread(target=store.close, daemon=True)
+        again.start()
+        for each in (again, thread):
+            each.join(30)
+            assert not each.is_alive(), f"interrupted at step {step}"
+        with open_store(place.url) as other:
+            assert len(other.history(f"{session} {step}")) == written
+        if interrupts.left > 0:
+            break
+    else:
+        pytest.fail("closing has more steps than were tried")
+    assert step > 3
 
 
 def test_a_call_that_does_not_end_is_given_up_when_the_store_is_closed(tmp_path: Path) -> None:

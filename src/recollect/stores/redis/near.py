@@ -171,6 +171,8 @@ class RedisNear:
         finally:
             turn.over = True
 
-    def close(self, timeout_s: float) -> None:
-        if self._turns.close(timeout_s):
+    def close(self, timeout_s: float) -> bool:
+        ended = self._turns.close(timeout_s)
+        if ended:
             self._server.disconnect()
+        return ended
