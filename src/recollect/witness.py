@@ -6,7 +6,8 @@ wiped or swapped, a lower sequence that it was rolled back.
 
 The file is written on opening, on closing, and in between at most once a second. In between, the mark is the one from
 the previous write, at least a second old: what the engine's own promise allows it to lose raises no alarm, a
-rolled-back store does. Several processes may share the file: one that appended nothing has nothing to say on closing.
+rolled-back store does. Several processes may share the file: one that appended nothing has nothing to say on closing,
+and none says what is older than what the file has from another (`noted`), which may have erased that very session.
 """
 
 import asyncio
@@ -20,6 +21,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import msgspec
+from msgspec.structs import replace
 
 from recollect import private
 from recollect.errors import CannotOpen, StoreReplaced, shorten
@@ -37,6 +39,8 @@ class Mark(msgspec.Struct, frozen=True):
 
     session: str
     sequence: int
+    noted_ns: int = 0
+    """When, by the clock."""
 
 
 class Witness:
@@ -76,13 +80,13 @@ class Witness:
                         f"{mark.sequence}, now it is at {found}. {remedy}"
                     )
                 witness._newest = witness._aged = mark
-        await asyncio.to_thread(witness._write, witness._newest)
+        await asyncio.to_thread(witness._write, witness._newest, _noted_in(path))
         return witness
 
     def note(self, session: str, sequence: int) -> None:
         """Called with every acknowledged append, on any thread; writes the file in the background when a second has
         passed."""
-        self._newest = Mark(session, sequence)
+        self._newest = Mark(session, sequence, time.time_ns())
         self._noted = True
         now = time.monotonic()
         if now - self._written_at < INTERVAL_S or (self._writing is not None and not self._writing.done()):
@@ -99,11 +103,13 @@ class Witness:
         """Writes the file without this session; returns whether that was possible."""
         if self._writing is not None:
             await asyncio.wait([self._writing])
+        now_ns = time.time_ns()
         self._newest, self._aged = (
-            None if mark is None or mark.session == session else mark for mark in (self._newest, self._aged)
+            None if mark is None or mark.session == session else replace(mark, noted_ns=now_ns)
+            for mark in (self._newest, self._aged)
         )
         try:
-            await asyncio.to_thread(self._write, self._aged)
+            await asyncio.to_thread(self._write, self._aged, now_ns)
         except OSError:
             return False
         return True
@@ -112,13 +118,16 @@ class Witness:
         if self._writing is not None and can_end(self._writing):
             await asyncio.wait([self._writing])
         # Otherwise the mark is the one from opening, and another process may have written a newer one.
-        if self._noted:
+        if self._noted and self._newest is not None:
             await asyncio.to_thread(self._write_if_possible, self._newest)
 
-    def _write_if_possible(self, mark: Mark | None) -> None:
+    def _write_if_possible(self, mark: Mark) -> None:
         """A failure is only logged: an older mark catches less, but raises no false alarm."""
         try:
-            self._write(mark)
+            if (
+                not mark.noted_ns < _noted_in(self._path) <= time.time_ns()
+            ):  # a time to come is of a clock set back
+                self._write(mark, mark.noted_ns)
         except OSError as error:
             log.warning(
                 "the witness %s could not be written (%s); it goes on with what it remembers",
@@ -126,10 +135,11 @@ class Witness:
                 error,
             )
 
-    def _write(self, mark: Mark | None) -> None:
+    def _write(self, mark: Mark | None, noted_ns: int) -> None:
         content = {
             "store": self._identity,
             "mark": mark and {"session": mark.session, "sequence": mark.sequence},
+            "noted": noted_ns,
         }
         scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         with open(scratch, "w", opener=private.opener(self._mode)) as file:
@@ -148,6 +158,15 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return asyncio.get_running_loop()
     except RuntimeError:
         return None
+
+
+def _noted_in(path: Path) -> int:
+    """When what the file says was noted; 0 if it does not say, as one of an older release."""
+    try:
+        noted = json.loads(read_file(path))["noted"]
+    except (OSError, ValueError, KeyError, TypeError, RecursionError):
+        return 0
+    return noted if isinstance(noted, int) else 0
 
 
 def remembered_by(path: Path) -> tuple[str, Mark | None] | None:

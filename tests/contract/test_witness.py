@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from recollect import CannotOpen, Message, StoreReplaced, open_store
+from recollect.witness import remembered_by
 from tests.contract.conftest import Place
 from tests.contract.reading import texts
 
@@ -124,3 +125,54 @@ async def test_a_store_that_appended_nothing_leaves_the_newer_mark_of_another(
         newest = witness.read_text()
     assert witness.read_text() == newest
     assert json.loads(newest)["mark"]["sequence"] == 2
+
+
+async def test_what_one_process_has_erased_another_does_not_remember(
+    own_place: Place, tmp_path: Path
+) -> None:
+    """The other has noted it before, and writes the file later: at its next append, or when it is closed."""
+    witness = tmp_path / "witness.json"
+    for goes_on in (False, True):
+        async with open_store(own_place.url, witness=witness) as store:
+            async with open_store(own_place.url, witness=witness) as other:
+                await store.append("stays", [Message("user", "x")])
+                assert other._witness is not None  # type: ignore[attr-defined]
+                for _ in range(2):
+                    other._witness._written_at = 0.0  # type: ignore[attr-defined]  # the last time is long ago
+                    await other.append("canary", [Message("user", "x")])
+                await store.forget("canary", erase=True)
+                if goes_on:
+                    other._witness._written_at = 0.0  # type: ignore[attr-defined]
+                    await other.append("stays", [Message("user", "x")])
+            assert "canary" not in witness.read_text()
+        assert "canary" not in witness.read_text()
+        remembered = remembered_by(witness)
+        assert remembered is not None
+        assert remembered[1] is not None
+        assert remembered[1].session == "stays", "what was not erased is remembered"
+        await (await open_store(own_place.url, witness=witness)).close()
+
+
+async def test_a_reader_that_opens_and_closes_leaves_the_marks_of_others_as_they_are(
+    own_place: Place, tmp_path: Path
+) -> None:
+    witness = tmp_path / "witness.json"
+    async with open_store(own_place.url, witness=witness) as writer:
+        await writer.append("s", [Message("user", "x")])
+        async with open_store(own_place.url, witness=witness) as reader:
+            await reader.history("s")
+    remembered = remembered_by(witness)
+    assert remembered is not None
+    assert remembered[1] is not None
+    assert remembered[1].sequence == 1
+
+
+async def test_a_clock_that_is_set_back_keeps_no_mark_out(own_place: Place, tmp_path: Path) -> None:
+    witness = tmp_path / "witness.json"
+    async with open_store(own_place.url, witness=witness) as store:
+        await store.append("s", [Message("user", "x")])
+        content = json.loads(witness.read_text())
+        witness.write_text(json.dumps(content | {"noted": 2**62}))
+    remembered = remembered_by(witness)
+    assert remembered is not None
+    assert remembered[1] is not None
