@@ -112,6 +112,18 @@ def test_a_target_that_hangs_is_named_and_bounded(tmp_path: Path, monkeypatch: p
     assert any("an append took longer than" in hang for hang in one.notes.hangs)
 
 
+def test_what_hangs_although_nothing_was_broken_proves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Neither now nor when it is judged again: the rest of the plan was never tried."""
+    monkeypatch.setattr("recollect.verify.running.driver.OPERATION_TIMEOUT_S", 0.5)
+    one, verdict = run(
+        tmp_path, "tests.verify.sticks:factory", "wal-full", "none", engine="sqlite", workload="turns"
+    )
+    assert verdict.status == analyze(History(one.history)).status == "unknown"
+    assert "nothing was broken, and an append took longer than" in (verdict.reason or "")
+
+
 def test_a_target_that_ends_its_own_process_is_named(tmp_path: Path) -> None:
     one, verdict = run(
         tmp_path, "tests.verify.stores:suicidal", "wal-full", "kill-app", engine="sqlite", workload="turns"

@@ -57,6 +57,8 @@ class Driver:
         self._turn_max = turn_max
         self.operations = 0
         """How many operations have been asked for."""
+        self.hung: str | None = None
+        """The first one that hung."""
 
     @property
     def writes_on(self) -> bool:
@@ -256,6 +258,7 @@ class Driver:
             return
         what = f"{CALLED[type(client.intent)]} took longer than {OPERATION_TIMEOUT_S:g} s"
         self._notes.hangs.append(what)
+        self.hung = self.hung or what
         self._clients.kill(client)
         if client.writer and len(self._notes.hangs) <= DEATHS_MAX:
             self._clients.start_writers()

@@ -22,6 +22,7 @@ from recollect.secret import Scrubber
 from recollect.verify.engines import EngineError, NotInstalled
 from recollect.verify.host.busy import patient_s
 from recollect.verify.judging.analyze import analyze
+from recollect.verify.judging.checkers.does_not_recover import UNDISTURBED
 from recollect.verify.judging.history import History, HistoryWriter
 from recollect.verify.judging.op import OK_OPS_MIN, HistoryHeader, Trait
 from recollect.verify.judging.verdict import Verdict, must_recover
@@ -239,6 +240,10 @@ class Run:
         self._ask_the_engine(transcript)
         if transcript.kinds and (remark := left_out(self._clients.abilities, transcript.kinds)) is not None:
             self.notes.remarks.append(remark)
+        if self.scenario.fault == UNDISTURBED and driver.hung is not None:
+            raise RunStopped(
+                f"nothing was broken, and {driver.hung}: what would have come after it is not known"
+            )
 
     def _ask_the_engine(self, transcript: Transcript) -> None:
         """If a session came back short, checks whether the engine still has the rows."""
