@@ -207,8 +207,7 @@ class _Collector:
             evidence.turn_process.append(event.process)
             evidence.turn_first.append(first)
             evidence.turn_invoked.append(event.index)
-            for _ in range(count):
-                evidence.message_turn.append(turn)
+            evidence.message_turn.extend([turn] * count)
             session.begun += count
             if first + count > len(evidence.state) or turn >= len(evidence.turn_done):
                 self._grow(first + count)
@@ -367,8 +366,7 @@ class _Collector:
         evidence.read_size.append(size)
         session.last_ok_read = asked.index
         if ask is None or (ask.after is None and (ask.last is None or size < ask.last)):
-            part = ask is not None and ask.last is not None and ask.last <= session.begun
-            self.reads.fold_whole(session, read, seen, part=part)
+            self.reads.fold_whole(session, read, seen, part=_in_part(ask, session))
         else:
             self.reads.fold_window(session, read, seen, ask)
 
@@ -528,6 +526,11 @@ class _Collector:
         if (at := self.active.pop(name, None)) is not None:
             found = self.evidence.disturbances[at]
             self.evidence.disturbances[at] = found._replace(healed=event.index)
+
+
+def _in_part(ask: ReadAsked | None, session: SessionEvidence) -> bool:
+    """Whether a read was asked for no more than the session may have had."""
+    return ask is not None and ask.last is not None and ask.last <= session.begun
 
 
 def _drop_misplaced(evidence: Evidence) -> None:

@@ -7,7 +7,6 @@ asynchronous, one for all sessions or one per session; a factory may return it o
 Everything here runs inside a worker process, which is one sequential client, or several callers of the same stores.
 """
 
-import contextlib
 import importlib
 import inspect
 import sys
@@ -26,6 +25,7 @@ from recollect.verify.target.driving import Driven
 from recollect.verify.target.interface_choice import FORM, Form, interface_of, is_open
 from recollect.verify.target.interfaces import Interface, parameters
 from recollect.verify.target.pipe import Acked, Refresh, Said
+from recollect.verify.target.read_limits import NOBODY, REFUSALS, UNLIMITED, most_taken
 from recollect.verify.target.registry import BUILT_IN, address_of, row_of
 from recollect.verify.target.returned import is_loss_marker
 from recollect.verify.target.role_and_content import arguments_of
@@ -342,7 +342,7 @@ class Target:
         try:
             raw = await self._limited(store, session, last, options)
         except REFUSALS:
-            if not self._methods.limit or self._most is not None:
+            if self._most is not None:
                 raise
             await self.ask_for_the_most()
             raw = await self._limited(store, session, last, options)
@@ -363,18 +363,13 @@ class Target:
         return await _listed(await self._call(store, methods.read, session, **limits, **options))
 
     async def ask_for_the_most(self) -> None:
-        """A store may refuse a limit that is too high for it. Asked of a session without messages, so that what is
-        refused is the limit, and no record."""
-        if not self._methods.always_limited:
-            self._most = UNLIMITED
-            return
-        with contextlib.suppress(Exception):
-            store = await self._store(NOBODY)
-            for self._most in MOST:
-                with contextlib.suppress(*REFUSALS):
-                    await self._limited(store, NOBODY, None, {})
-                    return
-        self._most = UNLIMITED
+        """Finds out the highest limit that reads take."""
+
+        async def read(most: int) -> object:
+            self._most = most
+            return await self._limited(await self._store(NOBODY), NOBODY, None, {})
+
+        self._most = await most_taken(read) if self._methods.always_limited else UNLIMITED
 
     async def forget(self, session: str) -> None:
         await self._call(await self._store(session), "forget", session)
@@ -466,14 +461,6 @@ class FactoryRaised(Exception):
 
 FOUND_MAX = 8
 """How many messages are looked for by their ids at a time: each may be a scan of the session."""
-UNLIMITED = 10_000_000
-"""The limit to ask for when everything is wanted and a store's read has a default limit."""
-MOST = (UNLIMITED, 1_000_000, 100_000, 10_000, 5_000, 2_000, 1_000, 500, 250, 200, 100, 50, 20, 10)
-"""What is asked for instead, one after the other, if that is refused."""
-REFUSALS = (ValueError, AssertionError)
-"""What a method raises that refuses what it is given; pydantic's own are ValueErrors."""
-NOBODY = "recollect-probe"
-"""A session without messages."""
 
 
 async def _closed(store: Any) -> None:

@@ -29,10 +29,11 @@ from recollect.verify.target.held_tables import hold_tables
 from recollect.verify.target.interface_choice import Form
 from recollect.verify.target.line_watching import LineWatch, files_of, wrapped_by
 from recollect.verify.target.patience import GaveUp, Patience
+from recollect.verify.target.read_limits import NOBODY
 from recollect.verify.target.returned import elements
 from recollect.verify.target.sent_requests import Sending
 from recollect.verify.target.shape import BadTarget
-from recollect.verify.target.target import NOBODY, FactoryRaised, Target, prepare_of, resolve
+from recollect.verify.target.target import FactoryRaised, Target, prepare_of, resolve
 
 _PR_SET_PDEATHSIG = 1
 SWITCH_S = 0.0005
