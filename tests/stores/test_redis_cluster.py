@@ -10,6 +10,7 @@ import pytest
 from recollect import (
     CannotOpen,
     Durability,
+    EngineUnavailable,
     Message,
     NotWritten,
     OutcomeUnknown,
@@ -194,6 +195,27 @@ async def test_slots_that_move_lose_nothing_and_hide_nobody(cluster: RedisCluste
         for one in listed:
             assert one >= {*others}
         assert {name async for name in store.sessions()} >= {*names, *others}
+
+
+async def test_a_new_store_waits_for_the_replicas_that_its_markers_need(cluster: RedisClusterEngine) -> None:
+    url, primary = address(cluster), cluster.primaries()[0]
+
+    def wanted(replicas: str) -> None:
+        primary.ask("CONFIG", "SET", "min-replicas-to-write", replicas)
+
+    async def fewer() -> None:
+        await asyncio.sleep(0.3)
+        wanted("0")
+
+    wanted("9")
+    try:
+        with pytest.raises(EngineUnavailable, match="too few replicas are connected"):
+            await open_store(url, timeout_s=0.2)
+        coming = asyncio.create_task(fewer())
+        async with open_store(url, timeout_s=30):
+            assert coming.done()
+    finally:
+        wanted("0")
 
 
 async def test_while_there_are_too_few_replicas_nothing_is_written_and_the_reason_is_told() -> None:

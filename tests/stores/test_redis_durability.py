@@ -1,5 +1,6 @@
 """What the engine's settings give, what is added to reach what was asked for, and what is refused."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -185,6 +186,26 @@ async def test_replicas_are_waited_for_and_counted(build: str) -> None:
             assert await store.append("s", HELLO, turn="t1") == receipt
             await store.forget("s")
             assert await store.history("s") == []
+
+
+async def test_a_new_store_waits_for_the_replicas_that_its_identity_needs() -> None:
+    with started("redis@7", "none") as engine, hands_on(engine) as hands:
+        url = address(engine)
+        hands.config_set("min-replicas-to-write", "1")
+        with pytest.raises(EngineUnavailable, match="too few replicas are connected"):
+            await open_store(url, timeout_s=0.2)
+
+        async def come_back() -> None:
+            await asyncio.sleep(0.3)
+            hands.config_set("min-replicas-to-write", "0")
+
+        coming = asyncio.create_task(come_back())
+        async with open_store(url, timeout_s=30) as store:
+            assert coming.done()
+            identity = store.identity
+        hands.config_set("min-replicas-to-write", "1")
+        async with open_store(url, timeout_s=0.2) as store:
+            assert store.identity == identity, "a store that has one needs none"
 
 
 async def test_reads_go_on_without_replicas_and_writes_when_they_are_back() -> None:

@@ -9,6 +9,7 @@ import asyncio
 import time
 import uuid
 from collections.abc import AsyncIterator, Iterable
+from functools import partial
 
 from recollect.errors import CannotOpen, CredentialsRefused, EngineUnavailable, StoreReplaced
 from recollect.store import Options
@@ -16,7 +17,12 @@ from recollect.stores.redis import markers
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.errors import not_connected, read_refused
 from recollect.stores.redis.routed import RETRY_MAX_S, RoutedServers, together
-from recollect.stores.redis.servers import PROBE_LIFE_MS, check_answered, scan_server
+from recollect.stores.redis.servers import (
+    PROBE_LIFE_MS,
+    check_answered,
+    once_replicas_are_there,
+    scan_server,
+)
 from recollect.stores.redis.shard import Guard
 from recollect.stores.redis.slots import Node, Topology, View, of_one_cluster, read_view
 from recollect.stores.redis.wire import Reply, ReplyError, pack
@@ -52,7 +58,7 @@ class ClusterServers(RoutedServers):
             await asyncio.sleep(RETRY_MAX_S)
             await self.learn()
         await self.check_rights()
-        self._identity = await self._identify()
+        self._identity = await self._identify(end)
         return self._identity
 
     def _check_complete(self) -> None:
@@ -127,7 +133,7 @@ class ClusterServers(RoutedServers):
 
     # ---- whose it is
 
-    async def _identify(self) -> str:
+    async def _identify(self, end: float) -> str:
         """The identity in all markers; creates it for a new store, and refuses a store that has lost a shard."""
         found = await self._markers()
         identities = {markers.identity_in(reply) for reply in found} - {None}
@@ -141,22 +147,20 @@ class ClusterServers(RoutedServers):
             raise StoreReplaced(self._lost([index for index, reply in enumerate(found) if reply is None]))
         if all(markers.is_sealed(reply) for reply in found):
             return str(identities.pop())
-        return await self._give_identity(str(identities.pop()) if identities else str(uuid.uuid4()))
+        return await self._give_identity(str(identities.pop()) if identities else str(uuid.uuid4()), end)
 
-    async def _give_identity(self, proposed: str) -> str:
+    async def _give_identity(self, proposed: str, end: float) -> str:
         """The first marker decides, if several stores open at once. Sealed only when all are there."""
         slot = markers.slots()[0]
         name = markers.name_of(self._address.prefix, 0)
-        await self._each(pack("SET", name, proposed, "NX"), slot)
+        await once_replicas_are_there(partial(self.ask, slot, pack("SET", name, proposed, "NX"), 1), end)
         identity = markers.identity_in(await self._each(pack("GET", name), slot)) or proposed
         for value, option in ((identity, ("NX",)), (markers.sealed(identity), ())):
             requests = [
                 (slot, pack("SET", markers.name_of(self._address.prefix, index), value, *option))
                 for index, slot in enumerate(markers.slots())
             ]
-            for reply in await self.ask_each(requests):
-                if isinstance(reply, ReplyError):
-                    raise read_refused(reply)
+            await once_replicas_are_there(partial(self.ask_each, requests), end)
         for node in self._serving():  # a copy that takes over a moment later should know them too
             await self._shard(node).ask(pack("WAIT", 1, _COPY_WAIT_MS), 1)
         return identity

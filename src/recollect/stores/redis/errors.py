@@ -45,9 +45,8 @@ _CODE = re.compile(r"(?:^|-|: )(" + "|".join(REJECTED) + r")\b")
 _DENIED = re.compile(r"^NOPERM|user executing the script|ACL failure in script")
 """The wordings of Redis 6, Redis 7 and Valkey."""
 
-_UNAVAILABLE = frozenset(
-    {"LOADING", "BUSY", "MASTERDOWN", "CLUSTERDOWN", "NOAUTH", "NOPERM", "MOVED", "ASK", "TRYAGAIN"}
-)
+_UNREADABLE = frozenset({"CROSSSLOT", "WRONGTYPE"})
+"""What waiting or another setting of the engine does not change."""
 
 CONNECTING: tuple[tuple[type[Exception], type[CannotOpen], str], ...] = (
     (exceptions.BusyLoadingError, EngineUnavailable, "is still loading its data"),
@@ -98,9 +97,9 @@ def slots_differ() -> Refused:
 
 def read_refused(error: ReplyError) -> RecollectError:
     code = code_of(error)
-    if code in _UNAVAILABLE:
-        return EngineUnavailable(f"{REJECTED[code]}: {error.text}")
-    return Unreadable(f"{REJECTED[code]}: {error.text}" if code else f"the engine answered: {error.text}")
+    if code is None:
+        return Unreadable(f"the engine answered: {error.text}")
+    return (Unreadable if code in _UNREADABLE else EngineUnavailable)(f"{REJECTED[code]}: {error.text}")
 
 
 def not_connected(error: Exception, address: str) -> CannotOpen:

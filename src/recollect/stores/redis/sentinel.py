@@ -58,7 +58,7 @@ class SentinelServers(RoutedServers):
             await asyncio.sleep(RETRY_MAX_S)
         self._watch()
         await self.check_rights()
-        return await self._identity.establish(self._shard(primary))
+        return await self._identity.establish(self._shard(primary), end)
 
     async def scan(self, kind: str, start: bytes) -> AsyncIterator[list[bytes]]:
         """After a failover from the beginning: the cursor of a scan means nothing to another server."""

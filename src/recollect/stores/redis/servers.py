@@ -3,22 +3,25 @@
 A request names the slot of its session. On one server that means nothing; in a cluster it says which primary to ask.
 """
 
+import asyncio
 import logging
+import time
 import uuid
-from collections.abc import AsyncIterator, Awaitable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Protocol
 
 from recollect.errors import CredentialsRefused, StoreReplaced, Unreadable
 from recollect.store import Options
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.commit import QueuedWrite
-from recollect.stores.redis.errors import read_refused
+from recollect.stores.redis.errors import code_of, read_refused
 from recollect.stores.redis.settings import DurabilityPlan
 from recollect.stores.redis.shard import Shard
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 SCAN_COUNT = 1000
 PROBE_LIFE_MS = 10_000
+AGAIN_S = 0.1
 
 _logger = logging.getLogger("recollect")
 
@@ -74,6 +77,19 @@ def check_answered(reply: Reply, address: Address, *, told_later: tuple[str, ...
         raise read_refused(reply)  # still loading, or no longer allowed
 
 
+async def once_replicas_are_there(ask: Callable[[], Awaitable[list[Reply]]], end: float) -> list[Reply]:
+    """The replies to what gives a new store its identity, which it cannot do without. After a restart replicas need a
+    moment to come back."""
+    while True:
+        replies = await ask()
+        refused = next((reply for reply in replies if isinstance(reply, ReplyError)), None)
+        if refused is None:
+            return replies
+        if code_of(refused) != "NOREPLICAS" or time.monotonic() > end:
+            raise read_refused(refused)
+        await asyncio.sleep(AGAIN_S)
+
+
 class OneIdentity:
     """Whether a server is still the store's: by one key that holds the store's identity."""
 
@@ -83,11 +99,16 @@ class OneIdentity:
         self._probe = pack("SET", f"{address.prefix}:probe", "1", "PX", PROBE_LIFE_MS)
         self.replaced: str | None = None
 
-    async def establish(self, shard: Shard) -> str:
+    async def establish(self, shard: Shard, end: float) -> str:
         """The identity, created if the store is new."""
         name = self._address.identity_key
         request = pack("SET", name, str(uuid.uuid4()), "NX") + pack("GET", name) + shard.plan.request
-        _, identity, *_ = await shard.ask(request, 2 + shard.plan.count)
+
+        async def ask() -> list[Reply]:
+            made, identity, *_ = await shard.ask(request, 2 + shard.plan.count)
+            return [identity if isinstance(identity, bytes) else made, identity]
+
+        _, identity = await once_replicas_are_there(ask, end)
         self._identity = _read_identity(identity, name)
         return self._identity
 
@@ -152,6 +173,7 @@ class OneServer:
 
     def __init__(self, address: Address, options: Options) -> None:
         self._identity = OneIdentity(address)
+        self._timeout_s = options.timeout_s
         self.shard = Shard(
             address,
             options,
@@ -172,9 +194,10 @@ class OneServer:
         return self._identity.replaced
 
     async def open(self) -> str:
+        end = time.monotonic() + self._timeout_s
         await self.shard.open()
         await self.check_rights()
-        return await self._identity.establish(self.shard)
+        return await self._identity.establish(self.shard, end)
 
     def submit(self, write: QueuedWrite, slot: int) -> Awaitable[Reply]:
         return self.shard.commit.submit(write)
