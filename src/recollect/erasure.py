@@ -4,11 +4,32 @@
 returns when they are gone from every file that the store can make its engine rewrite, and names the others. Gone are
 the messages, the turn ids with their fingerprints, and the session's id itself: afterwards it is as if the session had
 never existed, and if the id is used again its sequences begin at 1.
+
+Another process may remember the session, and would take an erasure for a loss. So each erasure leaves a trace for it: a
+digest of the id, and the time. It is kept for a week, and of the newest thousand erasures. A store looks for it only
+when it misses a session; once the trace is gone, it believes that the engine has lost it.
+
+A trace explains only what was acknowledged before the erasure: `known.ended_by` compares how long ago both were, the
+one by the store's clock and the other by the engine's. If the engine's was set forward meanwhile, the erasure looks
+like a loss; if it was set back, what was acknowledged in as many seconds after the erasure looks like a part of it.
 """
 
 from collections.abc import Iterable
+from datetime import timedelta
+from hashlib import blake2b
 
 import msgspec
+
+TRACES_MAX = 1_000
+TRACE_LIFE = timedelta(days=7)
+NO_ID = b"\xff"
+"""What a row begins with in place of a session's id: no id does, since this is not valid UTF-8."""
+
+
+def trace_of(identity: str, key: bytes) -> bytes:
+    """What stays of an erased session's id. Nobody gets from it to the id, but who guesses the id and knows the store's
+    identity can tell that it was erased."""
+    return blake2b(key, digest_size=16, key=identity.encode()).digest()
 
 
 class Unreached(msgspec.Struct, frozen=True):

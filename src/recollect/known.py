@@ -8,6 +8,7 @@ Bounded: a few numbers for each of `SESSIONS_KNOWN_MAX` sessions, under a digest
 first.
 """
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from hashlib import blake2b
@@ -20,14 +21,26 @@ SeenRow = tuple[int, int, bool, int]
 """Its number, floor, mark and checksum."""
 
 
+Told = tuple[int, float]
+"""The highest sequence that was acknowledged, and when that was asked for, by `time.monotonic`."""
+
+
+def ended_by(erased_ago_s: float, told: Told) -> bool:
+    """Whether all that was told is older than this erasure. What was under way at that moment counts as older."""
+    _, sent_at = told
+    return 0 <= erased_ago_s <= time.monotonic() - sent_at
+
+
 class Known:
     """What this store was told of a session."""
 
-    __slots__ = ("erased", "last", "lost_told", "row")
+    __slots__ = ("erased", "last", "lost_told", "row", "told")
 
     def __init__(self) -> None:
         self.last = 0
         """The highest sequence that was acknowledged here."""
+        self.told: Told = (0, 0.0)
+        """The same, and when that was asked for."""
         self.lost_told = 0
         """The loss of messages up to here has been logged."""
         self.row: SeenRow | None = None
@@ -35,16 +48,17 @@ class Known:
         self.erased = False
         """Nothing is known of it any more. What began before the erasure may still hold it."""
 
-    def note(self, last: int) -> None:
+    def note(self, last: int, sent_at: float) -> None:
         if last > self.last and not self.erased:
             self.last = last
+            self.told = last, sent_at
 
-    def still(self, told: int) -> int:
-        """What was told when a read began, unless the session was erased meanwhile."""
-        return 0 if self.erased else told
+    def still(self, told: Told) -> int:
+        """What was told when a request was made, unless the session was erased here meanwhile."""
+        return 0 if self.erased else told[0]
 
     def erase(self) -> None:
-        self.erased, self.last, self.row = True, 0, None
+        self.erased, self.last, self.told, self.row = True, 0, (0, 0.0), None
 
 
 class KnownSessions:
@@ -61,6 +75,16 @@ class KnownSessions:
                 del self._known[next(iter(self._known))]
             known = self._known[name] = Known()
         return known
+
+    def erased(self, key: bytes, known: Known, told: Told) -> None:
+        """Another process has erased the session, and this was all that was known of it: unless it was used again
+        meanwhile."""
+        if known.told != told:
+            return
+        known.erase()
+        name = _name(key)
+        if self._known.get(name) is known:
+            del self._known[name]
 
     @contextmanager
     def erasing(self, key: bytes) -> Iterator[None]:

@@ -295,7 +295,8 @@ class Erasable(Protocol):
 
         That rewrites files, so it takes longer the larger they are, and other writers wait for it. The messages, the
         turn ids and the session's id are erased: if the id is used again, its sequences begin at 1. The report names
-        what could not be reached.
+        what could not be reached. In Redis and PostgreSQL a digest of the id stays for a week, so that other processes
+        do not take this for a loss.
         """
         ...
 

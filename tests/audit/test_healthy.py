@@ -42,6 +42,19 @@ async def test_every_verb(memory: Memory, seed: int) -> None:
     assert report.messages > 0
 
 
+async def test_an_erasure_that_another_store_finds_is_no_loss(memory: Memory) -> None:
+    async with open_store(memory.url) as store, open_store(memory.url) as eraser:
+        await store.append("s", said("a", "b"))
+        await eraser.forget("s", erase=True)
+        assert (await memory.audit()).counts == {}
+        await store.append("s", said("c"))
+    report = await memory.audit()
+    assert (report.counts, report.messages) == ({}, 1)
+    assert report.sessions == 1 or memory.url.startswith(
+        "sqlite"
+    )  # whose erased sessions stay, without an id
+
+
 async def test_where_nothing_was_ever_stored_nothing_is_in_order(memory: Memory) -> None:
     """An emptied Redis has no sessions either: that everything is there is not for an audit to say."""
     with pytest.raises(CannotOpen):

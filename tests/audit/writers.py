@@ -9,8 +9,6 @@ from contextlib import contextmanager
 from recollect import Conflict, NotFound, Refused, Store, open_store
 from tests.audit.memories import said
 
-SHARED = ("one", "two", "shared")
-
 
 async def change(store: Store, random_: random.Random, session: str) -> None:
     """One change of the contract. That one finds nothing to change, or was overtaken, is fine."""
@@ -36,8 +34,7 @@ async def change(store: Store, random_: random.Random, session: str) -> None:
     elif verb == "many":
         await store.append_many({session: words, "shared": words}, turn=f"many-{random_.random()}")
     else:
-        # A store that has used a session does not know that another one erased it, and takes that for a loss.
-        await store.forget(session, erase=verb == "erase" and session not in SHARED)
+        await store.forget(session, erase=verb == "erase")
 
 
 async def changes(store: Store, random_: random.Random, sessions: list[str], count: int) -> None:

@@ -5,15 +5,19 @@ Every file of the engine is searched for the bytes. PostgreSQL's write-ahead log
 
 import asyncio
 import sqlite3
-from collections.abc import Iterator
+import time
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
+from datetime import timedelta
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
+import asyncpg
 import pytest
 
 from recollect import (
+    Damaged,
     Erasable,
     Erasure,
     Message,
@@ -23,6 +27,7 @@ from recollect import (
 )
 from recollect import sync as recollect_sync
 from recollect.fingerprint import fingerprint
+from recollect.known import ended_by
 from recollect.stores.sqlite import erasing
 from recollect.stores.sqlite.store import SqliteStore
 from recollect.verify import engines
@@ -162,6 +167,240 @@ async def test_an_append_beside_the_erasure_is_no_loss(
         assert await store.position(NAME) == len(left) + 1
         assert all(isinstance(item.message, Message) for item in await store.history(NAME))
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
+
+
+# ---- another process that has used the session
+
+
+async def read(store: Store, session: str) -> object:
+    return await store.history(session)
+
+
+async def position(store: Store, session: str) -> object:
+    return await store.position(session)
+
+
+async def state(store: Store, session: str) -> object:
+    return await store.state(session)
+
+
+async def described(store: Store, session: str) -> object:
+    return (await store.describe(session)).state
+
+
+async def forgotten(store: Store, session: str) -> object:
+    return await store.forget(session)
+
+
+async def found(store: Store, session: str) -> object:
+    return await store.find(session, "no such id")
+
+
+async def appended(store: Store, session: str) -> object:
+    return (await store.append(session, said(1))).last
+
+
+async def expected(store: Store, session: str) -> object:
+    return (await store.append(session, said(1), expect=0)).last
+
+
+async def together(store: Store, session: str) -> object:
+    return [receipt.last for receipt in (await store.append_many({session: said(1)})).values()]
+
+
+async def many_at_once(store: Store, session: str) -> object:
+    receipts = await asyncio.gather(*(store.append(session, said(1)) for _ in range(8)))
+    return sorted(receipt.last for receipt in receipts)
+
+
+async def replaced(store: Store, session: str) -> object:
+    return (await store.replace(session, said(1))).last
+
+
+ABSENT: dict[str, tuple[Callable[[Store, str], Awaitable[object]], object]] = {
+    "history": (read, []),
+    "position": (position, 0),
+    "state": (state, SessionState.ABSENT),
+    "describe": (described, SessionState.ABSENT),
+    "find": (found, None),
+    "forget": (forgotten, None),
+    "append": (appended, 1),
+    "expect": (expected, 1),
+    "append_many": (together, [1]),
+    "many at once": (many_at_once, list(range(1, 9))),
+    "replace": (replaced, 1),
+}
+"""What a store can be asked first about a session that another one has erased, and what it answers."""
+
+
+async def gone(store: Store, session: str) -> list[int]:
+    """Sequences of what the history says is missing."""
+    return [item.sequence for item in await store.history(session) if isinstance(item.message, Damaged)]
+
+
+def errors(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+
+
+@pytest.mark.parametrize("asked", ABSENT)
+async def test_another_store_does_not_take_it_for_a_loss(
+    place: Place, session: str, asked: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    ask, answer = ABSENT[asked]
+    async with place.open() as eraser, place.open() as store:
+        for number in range(3):
+            await store.append(session, said(number))
+        await eraser.forget(session, erase=True)
+        assert await ask(store, session) == answer
+        await store.append(session, said(3))
+        assert await gone(store, session) == await gone(eraser, session) == []
+        assert await store.position(session) == await eraser.position(session)
+    assert errors(caplog) == []
+
+
+async def test_another_store_takes_an_id_that_is_used_again_for_a_new_session(
+    place: Place, session: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with place.open() as eraser, place.open() as store:
+        for life in range(1, 3):  # each erasure explains that one life has ended
+            for number in range(5):
+                await store.append(session, said(number))
+            await eraser.forget(session, erase=True)
+            await eraser.append(session, [Message("user", f"life {life}")])
+            assert await texts(store, session) == [f"life {life}"]
+            assert (await store.append(session, said(2))).last == 2
+            assert await gone(eraser, session) == []
+    assert errors(caplog) == []
+
+
+async def lose(place: Place, session: str, left: int) -> None:
+    """What the engine does when it comes back without the last writes."""
+    if place.name == "redis":
+        async with place.redis() as hands:
+            stem = f"recollect:{{s{session}}}"
+            await hands.ltrim(f"{stem}:m", 0, left - 1)
+            await hands.hset(f"{stem}:c", "last", left)
+    else:
+        hands = await asyncpg.connect(place.url)
+        name = session.encode()
+        for statement in (
+            "UPDATE recollect_sessions SET last = $2 WHERE name = $1",
+            "DELETE FROM recollect_messages m USING recollect_sessions s "
+            "WHERE s.id = m.session_id AND s.name = $1 AND m.sequence > $2",
+        ):
+            await hands.execute(statement, name, left)
+        await hands.close()
+
+
+@pytest.mark.parametrize("used_before", [True, False])
+async def test_what_is_lost_after_an_erasure_is_a_loss(
+    place: Place, session: str, used_before: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    if place.name not in ANSWERED:
+        return
+    async with place.open() as eraser, place.open() as store:
+        await (store if used_before else eraser).append(session, [Message("user", "old")] * 9)
+        await eraser.forget(session, erase=True)
+        for number in range(3):
+            await store.append(session, said(number))
+        assert errors(caplog) == []
+        await lose(place, session, 1)
+        assert await gone(store, session) == [2]
+        assert (await store.append(session, said(4))).first == 4
+        assert len(errors(caplog)) == 1
+
+
+async def test_what_is_appended_while_it_looks_is_known(
+    place: Place, session: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The session's new life gets as far as the old one, before the store knows that it is a new one."""
+    if place.name not in ANSWERED:
+        return
+    looks, looked = asyncio.Event(), asyncio.Event()
+    async with place.open() as eraser, place.open() as store:
+        for number in range(3):
+            await store.append(session, said(number))
+        await eraser.forget(session, erase=True)
+        await eraser.append(session, said(1))
+        was_erased = attrgetter("_was_erased")(store)
+
+        async def held_up(*given: Any) -> Any:
+            monkeypatch.undo()
+            looks.set()
+            await looked.wait()
+            return await was_erased(*given)
+
+        monkeypatch.setattr(store, "_was_erased", held_up)
+        reading = asyncio.create_task(gone(store, session))
+        async with asyncio.timeout(60):
+            await looks.wait()
+            for number in range(2, 5):
+                await eraser.append(session, said(number))
+            assert (await store.append(session, said(5))).last == 5
+            looked.set()
+            assert await reading == []
+        assert errors(caplog) == []
+        await lose(place, session, 4)
+        assert await gone(store, session) == [5]
+
+
+async def test_its_witness_no_longer_names_the_session(place: Place, session: str, tmp_path: Path) -> None:
+    if place.name not in ANSWERED:
+        return  # it has nothing to miss, and so does not ask
+    witness = tmp_path / "witness"
+    async with place.open() as eraser, place.open(witness=witness) as store:
+        await store.append(session, said(1))
+        await eraser.forget(session, erase=True)
+        assert await store.history(session) == []
+    assert session not in witness.read_text()
+    async with place.open(witness=witness):
+        pass
+
+
+@pytest.mark.parametrize("kept", [{"TRACES_MAX": 1}, {"TRACE_LIFE": timedelta(0)}], ids=["many", "old"])
+async def test_without_a_trace_it_is_a_loss(
+    place: Place,
+    session: str,
+    kept: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Traces are few, and do not stay for long. Which of them is the oldest decides, not which one is asked for."""
+    if place.name not in ANSWERED:
+        return
+    for name, value in kept.items():
+        monkeypatch.setattr(f"recollect.stores.{place.name}.erasing.{name}", value)
+    one, two = place.beside(session, 1), place.beside(session, 2)
+    async with place.open() as eraser, place.open() as store:
+        for name in (one, two):
+            await store.append(name, said(1))
+        for name in (one, two):
+            await eraser.forget(name, erase=True)
+        assert await gone(store, one) == [1]
+        assert len(errors(caplog)) == 1
+        if "TRACES_MAX" in kept:
+            assert await gone(store, two) == []
+            assert len(errors(caplog)) == 1
+
+
+def test_a_clock_that_was_set_back_explains_nothing() -> None:
+    now = time.monotonic()
+    assert ended_by(1.0, (5, now - 2.0))
+    assert not ended_by(3.0, (5, now - 2.0))
+    assert not ended_by(-3.0, (5, now - 2.0))
+
+
+async def test_a_session_that_never_was_leaves_no_trace(
+    place: Place, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if place.name not in ANSWERED:
+        return
+    monkeypatch.setattr(f"recollect.stores.{place.name}.erasing.TRACES_MAX", 1)
+    async with place.open() as eraser, place.open() as store:
+        await store.append(session, said(1))
+        await eraser.forget(session, erase=True)
+        await eraser.forget(f"{session}-never-was", erase=True)
+        assert await gone(store, session) == []
 
 
 async def test_a_forgotten_session_can_be_erased_and_so_can_one_that_never_was(

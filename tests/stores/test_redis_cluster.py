@@ -26,7 +26,7 @@ from recollect.stores.redis import markers
 from recollect.stores.redis.address import parse_address
 from recollect.stores.redis.cluster import ClusterServers, _no_cluster
 from recollect.stores.redis.errors import not_connected
-from recollect.stores.redis.slots import SLOTS, Topology, View, of_one_cluster, read_view, slot_of
+from recollect.stores.redis.slots import SLOTS, Topology, View, of_one_cluster, read_view, slot_of, tag_in
 from recollect.stores.redis.store import RedisStore
 from recollect.stores.redis.wire import ReplyError
 from recollect.verify import providers
@@ -480,3 +480,8 @@ def test_markers_are_spread_over_the_slots() -> None:
     slots = markers.slots()
     assert [slot // (SLOTS // markers.MARKERS) for slot in slots] == list(range(markers.MARKERS))
     assert all(tag.startswith("i") for tag in markers.tags())
+
+
+def test_every_slot_has_a_tag() -> None:
+    tags = [tag_in(slot) for slot in range(SLOTS)]
+    assert [slot_of(f"p:{{{tag}}}:erased".encode()) for tag in tags] == list(range(SLOTS))

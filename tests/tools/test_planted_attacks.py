@@ -102,8 +102,9 @@ def test_hostile_http(
         assert any(found in told for told in assault.findings), assault.findings
 
 
-async def _does_not_look(self: RedisStore, *_: Any) -> None:
+async def _does_not_look(self: RedisStore, *_: Any) -> bool:
     """Goes on as if nothing had happened."""
+    return True
 
 
 @pytest.mark.parametrize("planted", ["forgets turn ids", "does not look", "ours"])
@@ -116,7 +117,7 @@ def test_hostile_redis(monkeypatch: pytest.MonkeyPatch, planted: str) -> None:
     if planted == "forgets turn ids":
         monkeypatch.setattr(RedisStore, "append", forgetful)
     elif planted == "does not look":
-        monkeypatch.setattr(RedisStore, "_check_not_replaced", _does_not_look)
+        monkeypatch.setattr(RedisStore, "_has_lost", _does_not_look)
     if planted == "ours":
         assault = Assault(90.0, seed=1, limit=1600)
         hostile_redis.attack(assault)

@@ -26,7 +26,7 @@ from recollect.audit.source import (
 from recollect.errors import CannotOpen, EngineUnavailable, Unreadable
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error
 from recollect.stores.postgres.hosts import Connection, connect
-from recollect.stores.postgres.schema import INTACT_ROW, RELEASE_SCHEMA, read_version
+from recollect.stores.postgres.schema import INTACT_ROW, RELEASE_SCHEMA, TRACE, read_version
 
 PAGES = 64
 """How many pages of the table's file are read at once: half a megabyte."""
@@ -34,7 +34,7 @@ PAGES = 64
 WITH_CHANGES, WITH_CHECKSUMS = 3, 4
 """Schemas that brought columns which are read here."""
 
-_SESSIONS = "SELECT id, name FROM recollect_sessions WHERE id > $1 ORDER BY id LIMIT $2"
+_SESSIONS = f"SELECT id, name FROM recollect_sessions WHERE id > $1 AND NOT ({TRACE}) ORDER BY id LIMIT $2"
 
 _PIECE = """
 SELECT s.last, s.floor, s.freed, s.turns, {marked}, {intact}, coalesce(s.expires_at <= clock_timestamp(), false),
@@ -213,7 +213,9 @@ class PostgresAudit:
         self._has_metadata = await self._connection.fetchval(
             "SELECT to_regclass('recollect_about') IS NOT NULL"
         )
-        self.total = await self._connection.fetchval("SELECT count(*) FROM recollect_sessions")
+        self.total = await self._connection.fetchval(
+            f"SELECT count(*) FROM recollect_sessions WHERE NOT ({TRACE})"
+        )
         self.place = version.identity  # session ids are the same on every standby
 
     async def _piece(self, ref: SessionRef, after: int) -> SessionPiece | None:

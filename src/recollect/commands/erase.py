@@ -42,7 +42,7 @@ def erase(
     """Erase one session for good: its messages, its turn ids and its id, from every file that can be reached.
 
     Files are rewritten: the larger they are, the longer it takes, and writers wait meanwhile. It cannot be undone.
-    On Redis and PostgreSQL, a process that has used the session lately believes it lost until it opens its store again.
+    On Redis and PostgreSQL a digest of the id stays for a week: it tells other processes that the session was not lost.
     """
     if not yes and not _confirmed(session):
         echo("recollect erase: nothing was erased; --yes does not ask", err=True)

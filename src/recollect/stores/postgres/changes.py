@@ -13,7 +13,16 @@ from typing import Any
 
 import asyncpg
 
-from recollect.appending import Append, Said, SessionChange, checked_expect, listed, prefix_key, session_key
+from recollect.appending import (
+    Append,
+    Said,
+    SessionChange,
+    checked_expect,
+    listed,
+    prefix_key,
+    session_key,
+    session_of,
+)
 from recollect.bounds import INTEGER_MAX
 from recollect.changing import (
     checked_annotation,
@@ -26,9 +35,9 @@ from recollect.changing import (
     metadata_of,
     needle_of,
 )
-from recollect.erasure import Erasure
+from recollect.erasure import NO_ID, Erasure, trace_of
 from recollect.errors import Conflict, NotWritten, RecollectError, advising
-from recollect.known import Known, KnownSessions
+from recollect.known import Known, KnownSessions, Told, ended_by
 from recollect.slices import too_long
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
@@ -91,15 +100,12 @@ class PostgresChanges(ABC):
         """See `recollect.store.Positioned`."""
         key = session_key(session)
         known = self._known.of(key)
-        told = known.last  # taken before reading: later acknowledgements must not be compared with this read
+        told = known.told  # taken before reading: later acknowledgements must not be compared with this read
         rows = await self._read(schema.SESSION, key)
-        told = known.still(told)
         last = rows[0][0] if rows else 0
         if last is None:
             raise row_changed()
-        if last < told:
-            tell(key, known, last)
-        return max(last, told)
+        return max(last, await self._still(key, known, told, last))
 
     async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
         """See `recollect.store.Store`. Messages too many to free at once are left to `sweep`."""
@@ -121,10 +127,11 @@ class PostgresChanges(ABC):
         """See `recollect.store.Retractable`."""
         change = checked_retraction(session, sequences, turn, expect)
         arguments = (change.key, change.sequences, *_claims(change), self._options.turns_kept)
+        sent_at = time.monotonic()
         (outcome, first, last), reached = await self._changed(schema.RETRACT, arguments, (change.key,))
         if outcome == schema.NO_MESSAGE:
             raise change.not_found(first)
-        return self._receipt(change, reached, outcome, first, last)
+        return self._receipt(change, reached, sent_at, outcome, first, last)
 
     async def replace(
         self,
@@ -136,7 +143,8 @@ class PostgresChanges(ABC):
     ) -> Receipt:
         """See `recollect.store.Replaceable`. Messages too many to free at once are left to `sweep`."""
         change = checked_replacement(session, messages, turn, expect)
-        deadline = time.monotonic() + self._timeout_s
+        sent_at = time.monotonic()
+        deadline = sent_at + self._timeout_s
         options = self._options
         arguments = (
             *(change.key, change.records, *_claims(change), options.ttl, self._ttl_kept),
@@ -144,7 +152,7 @@ class PostgresChanges(ABC):
         )
         numbers, reached = await self._changed(schema.REPLACE, arguments, (change.key,), deadline)
         outcome, first, last, unfreed = numbers
-        receipt = self._receipt(change, reached, outcome, first, last)
+        receipt = self._receipt(change, reached, sent_at, outcome, first, last)
         await self._free(unfreed, deadline)
         return receipt
 
@@ -155,8 +163,9 @@ class PostgresChanges(ABC):
         change = checked_annotation(session, metadata, turn, expect)
         options = self._options
         arguments = (change.key, change.metadata, *_claims(change), options.ttl, options.turns_kept)
+        sent_at = time.monotonic()
         (outcome, first, last), reached = await self._changed(schema.ANNOTATE, arguments, (change.key,))
-        return self._receipt(change, reached, outcome, first, last)
+        return self._receipt(change, reached, sent_at, outcome, first, last)
 
     async def fork(
         self,
@@ -174,6 +183,7 @@ class PostgresChanges(ABC):
             *(change.key, change.new_key, change.upto, *_claims(change)),
             *(options.ttl, options.turns_kept),
         )
+        sent_at = time.monotonic()
         (outcome, first, last), reached = await self._changed(
             schema.FORK, arguments, (change.key, change.new_key)
         )
@@ -181,7 +191,7 @@ class PostgresChanges(ABC):
             raise change.not_found()
         if outcome == schema.TAKEN:
             raise change.taken(last)
-        return self._receipt(change, reached, outcome, first, last, new)
+        return self._receipt(change, reached, sent_at, outcome, first, last, new)
 
     async def append_many(
         self,
@@ -193,6 +203,7 @@ class PostgresChanges(ABC):
         """See `recollect.store.Spanning`."""
         appends = checked_turns(turns, turn, expect)
         known = [self._known.of(append.key) for append in appends]
+        sent_at = time.monotonic()
         try:
             outcomes, reached = await self._changed(
                 schema.APPEND_ALL, self._arguments(appends), [append.key for append in appends]
@@ -208,24 +219,21 @@ class PostgresChanges(ABC):
                 raise receipt
             receipts[receipt.session] = receipt
         for append, one in zip(appends, known, strict=True):
-            self._note(append.session, one, receipts[append.session].last)
+            self._note(append.session, one, receipts[append.session].last, sent_at)
         return {session: receipts[session] for session in turns}
 
     async def describe(self, session: str) -> Description:
         """See `recollect.store.Describable`."""
         key = session_key(session)
         known = self._known.of(key)
-        told = known.last
+        told = known.told
         rows = await self._read(schema.DESCRIBE, key)
-        told = known.still(told)
-        if not rows and not told:
-            return Description(session, SessionState.ABSENT, 0, None, None, {})
         last, floor, expires, expired, created, updated, metadata = rows[0] if rows else _LOST_WHOLE
         if last is None:
             raise row_changed()
-        if last < told:
-            tell(key, known, last)
-            last = told
+        last = max(last, await self._still(key, known, told, last))
+        if not rows and not last:
+            return Description(session, SessionState.ABSENT, 0, None, None, {})
         state = state_of(last, floor, expires, expired)
         kept = metadata if state is SessionState.LIVE else None
         return Description(session, state, last, created, updated, metadata_of(session, kept))
@@ -301,7 +309,9 @@ class PostgresChanges(ABC):
             numbers: list[int] | None = rows[0][0]
             if numbers is not None:
                 return numbers, reached
-            lost = await go_on(self._read, self._write, self._known, self._identity, keys, deadline)
+            lost = await go_on(
+                self._read, self._write, self._was_erased, self._known, self._identity, keys, deadline
+            )
             arguments = refused(arguments, keys, lost)
         raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")
 
@@ -309,6 +319,7 @@ class PostgresChanges(ABC):
         self,
         change: SessionChange,
         reached: Reach,
+        sent_at: float,
         outcome: int,
         first: int,
         last: int,
@@ -320,11 +331,31 @@ class PostgresChanges(ABC):
             raise found
         if new is not None:
             found = Receipt(new, first, last, found.durability, found.replicas)
-        self._note(found.session, self._known.of(session_key(found.session)), found.last)
+        self._note(found.session, self._known.of(session_key(found.session)), found.last, sent_at)
         return found
 
-    def _note(self, session: str, known: Known, last: int) -> None:
-        known.note(last)
+    async def _still(self, key: bytes, known: Known, told: Told, found: int) -> int:
+        """What was told of the session when a read began, unless the session was erased meanwhile. A loss is logged."""
+        if found < known.still(told):
+            if await self._was_erased(key, known, told):
+                return 0
+            tell(key, known, found)
+        return known.still(told)
+
+    async def _was_erased(self, key: bytes, known: Known, told: Told) -> bool:
+        """Whether the session was erased after all that was told, which then counts no more."""
+        rows = await self._read(schema.ERASED_AGO, NO_ID + trace_of(self._identity, key))
+        if known.erased:
+            return True
+        if not rows or not ended_by(rows[0][0], told):
+            return False
+        self._known.erased(key, known, told)
+        if self._witness is not None:
+            await self._witness.erase(session_of(key))
+        return True
+
+    def _note(self, session: str, known: Known, last: int, sent_at: float) -> None:
+        known.note(last, sent_at)
         if self._witness is not None and not known.erased:
             self._witness.note(session, last)
 

@@ -4,6 +4,8 @@ A deleted row stays in its page until VACUUM, and its bytes until the page is re
 (``VACUUM FULL``), which locks them meanwhile. VACUUM keeps the rows for transactions older than the deletion, so those
 are waited for. The planner's statistics hold sample values, so they are recreated as well. The write-ahead log keeps
 what was written until its segments are recycled, and cannot be rewritten.
+
+The transaction that deletes leaves a trace (`recollect.erasure`): a row of `recollect_sessions` that is no session's.
 """
 
 import asyncio
@@ -12,10 +14,10 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from recollect.erasure import Unreached
+from recollect.erasure import NO_ID, TRACE_LIFE, TRACES_MAX, Unreached
 from recollect.stores.postgres.abandoned_waits import WAIT_FOR_STANDBYS
 from recollect.stores.postgres.errors import row_changed
-from recollect.stores.postgres.schema import INTACT
+from recollect.stores.postgres.schema import DROP_TRACES, INTACT, LEAVE_TRACE
 
 TABLES = ("recollect_messages", "recollect_turns", "recollect_about", "recollect_sessions")
 POLL_S = 0.05
@@ -36,8 +38,8 @@ SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid()
     OR EXISTS (SELECT FROM pg_prepared_xacts WHERE age(transaction) >= age($1::text::xid))"""
 
 
-async def erase_rows(connection: asyncpg.Connection, key: bytes, timeout_s: float) -> str:
-    """Deletes the session in one transaction and returns that transaction's number."""
+async def erase_rows(connection: asyncpg.Connection, key: bytes, trace: bytes, timeout_s: float) -> str:
+    """Deletes the session in one transaction, which leaves a trace, and returns that transaction's number."""
     async with connection.transaction():
         tables = await _tables(connection)
         row = await connection.fetchrow(_LOCK, key, timeout=timeout_s)
@@ -46,6 +48,9 @@ async def erase_rows(connection: asyncpg.Connection, key: bytes, timeout_s: floa
         for table in tables:
             if row is not None:
                 await connection.execute(_DELETE[table], row[0])
+        if row is not None:
+            await connection.execute(LEAVE_TRACE, NO_ID + trace)
+        await connection.execute(DROP_TRACES, TRACE_LIFE, TRACES_MAX)
         await connection.execute(WAIT_FOR_STANDBYS)
         number: str = await connection.fetchval("SELECT pg_current_xact_id()::xid::text")
     return number

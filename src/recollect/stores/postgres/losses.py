@@ -15,12 +15,13 @@ import asyncpg
 
 from recollect.appending import session_of
 from recollect.errors import StoreReplaced, shorten
-from recollect.known import Known, KnownSessions
+from recollect.known import Known, KnownSessions, Told
 from recollect.stores.postgres import schema
 
 log = logging.getLogger("recollect")
 
 Read = Callable[..., Awaitable[list[asyncpg.Record]]]
+WasErased = Callable[[bytes, Known, Told], Awaitable[bool]]
 Write = Callable[[str, tuple[Any, ...], float], Awaitable[list[asyncpg.Record]]]
 
 
@@ -44,20 +45,29 @@ def replaced(identity: str, found: str | None) -> StoreReplaced:
 
 
 async def go_on(
-    read: Read, write: Write, sessions: KnownSessions, identity: str, keys: Sequence[bytes], deadline: float
+    read: Read,
+    write: Write,
+    was_erased: WasErased,
+    sessions: KnownSessions,
+    identity: str,
+    keys: Sequence[bytes],
+    deadline: float,
 ) -> set[bytes]:
-    """Logs what the sessions have lost, and raises their counters to what this store was told. Returns which have."""
-    keys, lost = sorted(set(keys)), set()
+    """Logs what the sessions have lost, and raises their counters to what this store was told. Returns which have. One
+    that was erased has lost nothing."""
+    keys, lost = sorted(set(keys)), dict[bytes, int]()
     rows = await read(schema.IDENTITY)
     if not rows or rows[0][0] != identity:
         raise replaced(identity, rows[0][0] if rows else None)
-    lasts = [sessions.of(key).last for key in keys]
-    for key, last, (found,) in zip(keys, lasts, await read(schema.POSITIONS, keys), strict=True):
-        if found < last:
-            tell(key, sessions.of(key), found)
-            lost.add(key)
-    await write(schema.GO_ON, (keys, lasts), deadline)
-    return lost
+    known = [sessions.of(key) for key in keys]
+    told = [one.told for one in known]
+    for key, one, was, (found,) in zip(keys, known, told, await read(schema.POSITIONS, keys), strict=True):
+        if found < was[0] and not await was_erased(key, one, was):
+            tell(key, one, found)
+            lost[key], _ = was
+    if lost:
+        await write(schema.GO_ON, (list(lost), list(lost.values())), deadline)
+    return set(lost)
 
 
 class Expected(int):

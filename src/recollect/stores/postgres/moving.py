@@ -68,7 +68,7 @@ class PostgresMoving(PostgresChanges):
         )
         deadline = time.monotonic() + self._timeout_s
         for _ in range(3):
-            reached = self._reach
+            reached, sent_at = self._reach, time.monotonic()
             try:
                 rows = await self._write(
                     _RESTORE, (*arguments, reached.commit_mode, reached.fingerprint), deadline
@@ -80,6 +80,6 @@ class PostgresMoving(PostgresChanges):
                 continue
             if not rows[0][0]:
                 raise piece.conflict(session, await self.position(session))
-            self._note(session, self._known.of(key), piece.last)
+            self._note(session, self._known.of(key), piece.last, sent_at)
             return
         raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")

@@ -410,6 +410,20 @@ FREE = "SELECT recollect_free($1, $2)"
 ROWS_FREED_MAX = 10_000
 """Rows deleted in one transaction."""
 
+TRACE = "name >= '\\xff'::bytea AND last = 0"
+"""Rows that are no session's, but what stays of one that was erased (`recollect.erasure`): `NO_ID` and the digest."""
+LEAVE_TRACE = """
+INSERT INTO recollect_sessions (name, last, updated_at) VALUES ($1, 0, clock_timestamp())
+ON CONFLICT (sha256(name)) DO UPDATE SET updated_at = excluded.updated_at"""
+DROP_TRACES = f"""
+DELETE FROM recollect_sessions WHERE id IN (
+    SELECT id FROM recollect_sessions WHERE {TRACE} AND (updated_at < clock_timestamp() - $1::interval OR id IN (
+        SELECT id FROM recollect_sessions WHERE {TRACE} ORDER BY updated_at DESC OFFSET $2))
+       FOR UPDATE SKIP LOCKED)"""
+ERASED_AGO = """
+SELECT extract(epoch FROM clock_timestamp() - updated_at)::float8 FROM recollect_sessions
+ WHERE sha256(name) = sha256($1)"""
+
 EXPIRE = f"""
 WITH ended AS (
     UPDATE recollect_sessions SET floor = last, marked = false WHERE id IN (

@@ -30,7 +30,7 @@ import asyncpg
 from recollect.appending import Append, Said, checked_append, checked_window, session_key
 from recollect.batching import Batcher
 from recollect.bounds import INTEGER_MAX
-from recollect.erasure import Erasure, erasure
+from recollect.erasure import TRACE_LIFE, TRACES_MAX, Erasure, erasure, trace_of
 from recollect.errors import (
     CredentialsRefused,
     DurabilityUnavailable,
@@ -52,7 +52,7 @@ from recollect.stores.postgres.durability import Reach, reach, read_settings
 from recollect.stores.postgres.erasing import erase_rows, rewrite_files
 from recollect.stores.postgres.errors import DRIVER_ERRORS, read_error, row_changed, write_error
 from recollect.stores.postgres.hosts import Connection, remaining_s
-from recollect.stores.postgres.losses import replaced, tell
+from recollect.stores.postgres.losses import replaced
 from recollect.stores.postgres.moving import PostgresMoving
 from recollect.stores.postgres.opening import check_server, open_schema
 from recollect.stores.postgres.pool import PostgresPool
@@ -141,12 +141,12 @@ class PostgresStore(PostgresMoving):
         self._owner.check()
         if self._closed:
             raise StoreClosed
-        known = self._known.of(append.key)
+        known, sent_at = self._known.of(append.key), time.monotonic()
         if self._batcher.alone():
             receipt = await self._batcher.run_alone(self._append_one(append))
         else:
             receipt = await self._batcher.submit(append)
-        self._note(session, known, receipt.last)
+        self._note(session, known, receipt.last, sent_at)
         return receipt
 
     async def history(
@@ -159,7 +159,9 @@ class PostgresStore(PostgresMoving):
         last = INTEGER_MAX if last is None else last
         deadline = time.monotonic() + self._timeout_s
         known = self._known.of(key)
-        told = known.last  # taken before reading: later acknowledgements must not be compared with this read
+        before = (
+            known.told
+        )  # taken before reading: later acknowledgements must not be compared with this read
         if self._touch_on_read:
             await self._touch(key, deadline)
         if last == 0:
@@ -169,11 +171,11 @@ class PostgresStore(PostgresMoving):
             rows = await self._replica_rows(self._replica, deadline, key, after, last)
         if rows is None:
             rows = await self._fetch(self._pool, deadline, schema.HISTORY, key, after, last)
-        told = known.still(told)
+        told = known.still(before)
         if told and not rows:
             rows = await self._lost_whole(key, deadline)
         if rows and rows[0][0] is not None and rows[0][0] < told:
-            tell(key, known, rows[0][0])
+            told = await self._still(key, known, before, rows[0][0])
         if rows and rows[0][1] == schema.MARKED:
             return await self._history_marked(key, after, last, told, deadline)
         stored: list[Stored] = []
@@ -185,7 +187,8 @@ class PostgresStore(PostgresMoving):
         connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         try:
             with self._known.erasing(key):
-                number = await erase_rows(connection, key, self._timeout_s)
+                trace = trace_of(self._identity, key)
+                number = await erase_rows(connection, key, trace, self._timeout_s)
             self._abandoned_waits.check(connection)
             erased = await rewrite_files(connection, number, self._timeout_s)
             self._abandoned_waits.disregard(connection)
@@ -218,14 +221,16 @@ class PostgresStore(PostgresMoving):
     async def state(self, session: str) -> SessionState:
         """Whether the session is live, expired, forgotten, or never existed."""
         key = session_key(session)
-        told = self._known.of(key).last
+        known = self._known.of(key)
+        told = known.told
         rows = await self._read(schema.SESSION, key)
-        if not rows:
-            return SessionState.LIVE if told else SessionState.ABSENT  # live but lost: reads show that
-        last, *rest = rows[0]
+        last, *rest = rows[0] if rows else (0,)
         if last is None:
             raise row_changed()
-        return state_of(max(last, told), *rest)
+        last = max(last, await self._still(key, known, told, last))
+        if not rows:
+            return SessionState.LIVE if last else SessionState.ABSENT  # live but lost: reads show that
+        return state_of(last, *rest)
 
     async def sweep(self) -> int:
         """Frees what expired sessions still occupy; returns how many were freed."""
@@ -239,6 +244,7 @@ class PostgresStore(PostgresMoving):
                 while (await self._write(schema.FREE, (session_id, schema.ROWS_FREED_MAX)))[0][0]:
                     pass
             above = rows[-1][0]
+        await self._write(schema.DROP_TRACES, (TRACE_LIFE, TRACES_MAX))
         return expired
 
     # ---- appending

@@ -33,7 +33,7 @@ from redis.exceptions import RedisError
 
 from recollect.errors import Refused
 from recollect.secret import check_address, split_address
-from recollect.stores.redis.slots import Node
+from recollect.stores.redis.slots import Node, tag_in
 
 _DRIVER_ARGUMENTS = frozenset({"db", "client_name", "socket_keepalive", "username", "password"})
 """Options of an address besides `prefix` and ``ssl_…``; time limits and retries are the store's business."""
@@ -132,6 +132,11 @@ class Address:
     @property
     def identity_key(self) -> str:
         return f"{self.prefix}:identity"
+
+    def traces_key(self, slot: int) -> str:
+        """Of sessions that were erased lately; in a cluster, of those in the same slot."""
+        tag = f"{{{tag_in(slot)}}}:" if self.kind == "cluster" else ""
+        return f"{self.prefix}:{tag}erased"
 
     def session_keys(self, key: bytes) -> tuple[str, str, str, str]:
         """Messages, counter, turn ids and fingerprints of a session."""

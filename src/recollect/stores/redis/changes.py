@@ -36,6 +36,7 @@ from recollect.errors import (
     advising,
     shorten,
 )
+from recollect.known import Told
 from recollect.slices import too_long
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address
@@ -74,7 +75,7 @@ class RedisChanges(ABC):
     def _check_open(self, kind: type[RecollectError]) -> None: ...
 
     @abstractmethod
-    async def _check_not_replaced(self, session: str, place: Place, found: Reply) -> None: ...
+    async def _has_lost(self, session: str, place: Place, told: Told, found: Reply) -> bool: ...
 
     @abstractmethod
     async def _check_allowed_again(self) -> None: ...
@@ -110,7 +111,8 @@ class RedisChanges(ABC):
         place = self._places.of(key)
         behind = b"ask"
         while True:
-            arguments = (place.known.last, "" if last_seen is None else last_seen, behind)
+            told = place.known.told
+            arguments = (told[0], "" if last_seen is None else last_seen, behind)
             write = QueuedWrite(FORGET, (place.keys,), pack_arguments(arguments), 3)
             with advising("forget again"):
                 reply = await self._submit(write, place)
@@ -118,8 +120,7 @@ class RedisChanges(ABC):
                     raise write_refused(reply)
             if not (isinstance(reply, list) and reply[0] == b"behind"):
                 break
-            await self._lost(session, place, reply[1])
-            behind = b"go on"
+            behind = await self._lost(session, place, told, reply[1])
         match reply:
             case [b"conflict", int(actual)] if expect is not None:
                 raise Conflict(session, expect, actual)
@@ -176,14 +177,14 @@ class RedisChanges(ABC):
         behind = b"ask"
         common = self._common(change, place, b"go on", expect=None)
         while True:
-            rest = (change.upto, "" if change.expect is None else change.expect, source.known.last, behind)
+            told = source.known.told
+            rest = (change.upto, "" if change.expect is None else change.expect, told[0], behind)
             given = self._append_options + common + pack_arguments(rest)
             write = QueuedWrite(FORK, (place.keys, source.keys), given, 12)
             reply = await self._submit(write, place)
             if not (isinstance(reply, list) and reply[0] == b"source behind"):
                 break
-            await self._lost(session, source, reply[1])
-            behind = b"go on"
+            behind = await self._lost(session, source, told, reply[1])
         match reply:
             case [b"nothing", _]:
                 raise change.not_found()
@@ -203,10 +204,11 @@ class RedisChanges(ABC):
         """See `recollect.store.Spanning`. In a cluster all sessions must be in one slot, which is rare."""
         appends = checked_turns(turns, turn, expect)
         self._check_open(NotWritten)
-        places = [self._places.of(append.key) for append in appends]
-        self._check_one_slot(places)
         behind = b"ask"
         while True:
+            places = [self._places.of(append.key) for append in appends]
+            self._check_one_slot(places)
+            told = [place.known.told for place in places]
             arguments: list[bytes] = []
             for append, place in zip(appends, places, strict=True):
                 given = (*self._option_values, *self._append_arguments(append, place, behind))
@@ -216,8 +218,8 @@ class RedisChanges(ABC):
             reply = await self._submit(write, places[0])
             match reply:
                 case [b"refused", int(which), [b"behind", found]]:
-                    await self._lost(appends[which - 1].session, places[which - 1], found)
-                    behind = b"go on"
+                    one = which - 1
+                    behind = await self._lost(appends[one].session, places[one], told[one], found)
                     continue
                 case [b"refused", int(which), refused]:
                     earlier_turn(appends[which - 1], refused)
@@ -239,16 +241,15 @@ class RedisChanges(ABC):
         key = session_key(session)
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
-        known = place.known.last  # taken before reading: later changes must not be compared with this read
+        told = place.known.told  # taken before reading: later changes must not be compared with this read
         reply = await self._run(STATE, place, pack_arguments(("describe",)), 1)
         if not isinstance(reply, list) or len(reply) != 7 or reply[0] not in _STATES:
             raise Unreadable(f"session {shorten(session)}: unexpected description {str(reply)[:100]}")
         state, last, created, updated, metadata, annotated, floor = reply
         assert isinstance(state, bytes)
         position = _number(last)
-        if position < place.known.still(known):
-            await self._check_not_replaced(session, place, position)
-            position = known
+        if position < place.known.still(told) and await self._has_lost(session, place, told, position):
+            position = told[0]
         live = _STATES[state] is SessionState.LIVE
         kept = metadata if live and isinstance(metadata, bytes) else None
         if live and kept is None and _number(annotated) > _number(floor):
@@ -355,21 +356,22 @@ class RedisChanges(ABC):
     ) -> tuple[Reply, QueuedWrite]:
         """The script's answer, once the engine knows as much of the session as this store does."""
         self._check_open(NotWritten)
-        place = self._places.of(change.key)
         behind = b"ask"
         while True:
+            place = self._places.of(change.key)
+            told = place.known.told
             common = self._common(change, place, behind, change.expect)
             given = self._append_options + common + pack_arguments(rest)
             write = QueuedWrite(script, (place.keys,), given, 8 + len(rest))
             reply = await self._submit(write, place)
             if not (isinstance(reply, list) and reply[0] == b"behind"):
                 return reply, write
-            await self._lost(change.session, place, reply[1])
-            behind = b"go on"
+            behind = await self._lost(change.session, place, told, reply[1])
 
-    async def _lost(self, session: str, place: Place, found: Reply) -> None:
+    async def _lost(self, session: str, place: Place, told: Told, found: Reply) -> bytes:
+        """How to send the change again: to go on after what was lost, or to ask, since something else is known now."""
         try:
-            await self._check_not_replaced(session, place, found)
+            return b"go on" if await self._has_lost(session, place, told, found) else b"ask"
         except EngineUnavailable as error:
             raise NotWritten(f"{error}; safe to retry") from error
 
@@ -388,7 +390,7 @@ class RedisChanges(ABC):
     def _acknowledged(self, session: str, place: Place, first: int, last: int, write: QueuedWrite) -> Receipt:
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}")
-        place.known.note(last)
+        place.known.note(last, write.sent_at)
         if self._witness is not None and not place.known.erased:
             self._witness.note(session, last)
         return Receipt(session, first, last, write.plan.durability, write.plan.replicas)

@@ -48,12 +48,15 @@ class QueuedWrite(Resumed[Reply]):
         "deadline",
         "plan",
         "script",
+        "sent_at",
         "sessions",
         "shortfall",
     )
     sessions: tuple[bytes, ...]
     """The packed keys of each session that it writes to."""
 
+    sent_at: float
+    """By `time.monotonic`, which is the loop's clock."""
     deadline: float
     plan: DurabilityPlan
     shortfall: str | None
@@ -128,7 +131,8 @@ class Commit:
         """To be awaited: the script's reply; `NotWritten` or `OutcomeUnknown` when the time limit is over."""
         loop = self._loop
         write.begin(loop)
-        write.deadline = loop.time() + self._timeout_s
+        write.sent_at = now = loop.time()
+        write.deadline = now + self._timeout_s
         self._waiting.append(write)
         if self._timer is None:
             self._timer = loop.call_at(write.deadline, self._expire)

@@ -1,14 +1,21 @@
-"""Makes the engine rewrite its files, so that they no longer hold what was deleted.
+"""Deletes a session, and makes the engine rewrite its files, so that they no longer hold what was deleted.
 
 The append-only file keeps every command until it is rewritten; a snapshot keeps what was there when it was made. A
 rewrite or save that started before the deletion does not count, so its end is waited for first.
+
+The deletion leaves a trace (`recollect.erasure`) in a sorted set of the engine, in the same step.
 """
 
 import asyncio
 import time
 from collections.abc import Awaitable, Callable
+from datetime import timedelta
 
-from recollect.erasure import Unreached
+from recollect.erasure import TRACE_LIFE, TRACES_MAX, Unreached
+from recollect.stores.redis.address import Address
+from recollect.stores.redis.script import ERASED
+from recollect.stores.redis.servers import Servers
+from recollect.stores.redis.slots import slot_of
 from recollect.stores.redis.wire import Reply, ReplyError, pack
 
 POLL_S = 0.02
@@ -16,6 +23,22 @@ WAIT_S = 3_600.0
 """How long the engine may take to write its files; large ones take minutes."""
 
 Ask = Callable[[bytes, int], Awaitable[list[Reply]]]
+
+
+async def erase_keys(servers: Servers, address: Address, trace: bytes, key: bytes) -> Reply:
+    """Deletes the keys of a session, and leaves a trace. Gives the engine's answer."""
+    names = address.session_keys(key)
+    slot = slot_of(names[0].encode())
+    kept = (TRACES_MAX, TRACE_LIFE // timedelta(microseconds=1))
+    keys = (address.traces_key(slot), *names)
+    [reply] = await servers.ask(slot, pack("EVAL", ERASED.source, len(keys), *keys, trace, *kept), 1)
+    return reply
+
+
+async def erased_ago_s(servers: Servers, address: Address, trace: bytes, slot: int) -> float | None:
+    """How long ago the session of this trace was erased; None if nobody knows."""
+    [reply] = await servers.ask(slot, pack("EVAL", ERASED.source, 1, address.traces_key(slot), trace), 1)
+    return reply / 1_000_000 if isinstance(reply, int) else None
 
 
 async def rewrite_files(ask: Ask) -> tuple[list[str], list[Unreached]]:

@@ -66,7 +66,7 @@ class RedisMoving(RedisChanges):
                 raise piece.conflict(session, actual)
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}", "import again")
-        place.known.note(piece.last)
+        place.known.note(piece.last, write.sent_at)
         if self._witness is not None:
             self._witness.note(session, piece.last)
 

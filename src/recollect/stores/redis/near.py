@@ -107,7 +107,8 @@ class NearServer:
             raise NotHere
         if (observe := self._far.shard.commit.observe) is not None:
             observe(1, 0.0)
-        deadline = time.monotonic() + self._timeout_s
+        write.sent_at = time.monotonic()
+        deadline = write.sent_at + self._timeout_s
         try:
             reply, *waits = self._wire.ask(write.request() + plan.request, 1 + plan.count, deadline)
             if isinstance(reply, ReplyError) and reply.code == "NOSCRIPT":

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from recollect.known import SESSIONS_KNOWN_MAX, Known, KnownSessions
+from recollect.known import SESSIONS_KNOWN_MAX, Known, KnownSessions, Told
 from recollect.stores.redis.address import Address
 from recollect.stores.redis.slots import slot_of
 from recollect.stores.redis.wire import pack, pack_arguments
@@ -64,6 +64,12 @@ class Places:
                 yield
             finally:
                 self._drop(key)
+
+    def erased(self, key: bytes, place: Place, told: Told) -> None:
+        """See `KnownSessions.erased`."""
+        self._known.erased(key, place.known, told)
+        if place.known.erased and self._places.get(key) is place:
+            self._drop(key)
 
     def _drop(self, key: bytes) -> None:
         with self._gate:

@@ -136,7 +136,8 @@ class RoutedServers(ABC):
     async def submit(self, write: QueuedWrite, slot: int) -> Reply:
         node = self._owner(slot)
         said: ReplyError | Exception = NotWritten("nobody is known to serve this session; safe to retry")
-        write.deadline = self._loop.time() + self._options.timeout_s
+        write.sent_at = self._loop.time()
+        write.deadline = write.sent_at + self._options.timeout_s
         if node is not None:
             try:
                 reply = await self._shard(node).commit.submit(write)

@@ -67,4 +67,5 @@ RETRACT, REPLACE, ANNOTATE, FORK = (
     Script(_lua("common") + _lua(name)) for name in ("retract", "replace", "annotate", "fork")
 )
 RESTORE = Script(_lua("restore"))
-SCRIPTS = (APPEND, MANY, READ, FIND, FORGET, STATE, RETRACT, REPLACE, ANNOTATE, FORK, RESTORE)
+ERASED = Script(_lua("erased"))
+SCRIPTS = (APPEND, MANY, READ, FIND, FORGET, STATE, RETRACT, REPLACE, ANNOTATE, FORK, RESTORE, ERASED)

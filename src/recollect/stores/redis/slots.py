@@ -8,6 +8,9 @@ specification, "configuration epochs").
 from binascii import crc_hqx
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from functools import cache
+from itertools import product
+from string import ascii_letters
 
 from recollect.stores.redis.wire import Reply
 
@@ -23,6 +26,26 @@ def slot_of(key: bytes) -> int:
     if start >= 0 and (end := key.find(b"}", start + 1)) > start + 1:
         key = key[start + 1 : end]
     return crc_hqx(key, 0) % SLOTS
+
+
+_TWO = tuple(map("".join, product(ascii_letters, repeat=2)))
+
+
+@cache
+def _endings() -> dict[int, str]:
+    """What two letters add to a slot."""
+    return {crc_hqx(two.encode(), 0) % SLOTS: two for two in _TWO}
+
+
+@cache
+def tag_in(slot: int) -> str:
+    """Some text that is in this slot. What letters at the end add to a CRC does not depend on what is before them."""
+    for two in _TWO:
+        tag = f"e{two}"
+        ending = _endings().get(slot ^ crc_hqx(b"\0\0", crc_hqx(tag.encode(), 0)) % SLOTS)
+        if ending is not None:
+            return tag + ending
+    raise AssertionError(f"no tag in slot {slot}")
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from typing import Self
 
 from recollect.appending import Append, Said, checked_append, checked_window, session_key
-from recollect.erasure import Erasure, erasure
+from recollect.erasure import Erasure, erasure, trace_of
 from recollect.errors import (
     CannotOpen,
     EngineUnavailable,
@@ -36,6 +36,7 @@ from recollect.errors import (
     Unreadable,
     shorten,
 )
+from recollect.known import Told, ended_by
 from recollect.near import NearCalls
 from recollect.owner import Owner
 from recollect.slices import finished, too_long
@@ -45,7 +46,7 @@ from recollect.stores.redis.changes import check_marked, earlier_turn
 from recollect.stores.redis.cluster import ClusterServers
 from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import doubt, is_number, placing
-from recollect.stores.redis.erasing import rewrite_files
+from recollect.stores.redis.erasing import erase_keys, erased_ago_s, rewrite_files
 from recollect.stores.redis.errors import read_refused, write_refused
 from recollect.stores.redis.moving import RedisMoving
 from recollect.stores.redis.near import NearServer, RedisNear
@@ -115,15 +116,16 @@ class RedisStore(RedisMoving):
         """Stores the messages as one turn, whole or not at all, and says what the write survives."""
         append = checked_append(session, messages, turn, expect)
         self._check_open(NotWritten)
-        place = self._places.of(append.key)
-        write = self._append_write(append, place, b"ask")
         if self._denied.is_set():
             await self._check_allowed_again()
-        reply = await self._servers.submit(write, place.slot)
-        if isinstance(reply, list) and reply[0] == b"behind":
-            await self._lost(session, place, reply[1])
-            write = self._append_write(append, place, b"go on")
+        behind = b"ask"
+        while True:
+            place = self._places.of(append.key)
+            told, write = place.known.told, self._append_write(append, place, behind)
             reply = await self._servers.submit(write, place.slot)
+            if not (isinstance(reply, list) and reply[0] == b"behind"):
+                break
+            behind = await self._lost(session, place, told, reply[1])
         if isinstance(reply, int):
             first, last = reply - len(append.records) + 1, reply
         else:
@@ -132,7 +134,7 @@ class RedisStore(RedisMoving):
             check_marked(write, reply)
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}")
-        place.known.note(last)
+        place.known.note(last, write.sent_at)
         if self._witness is not None and not place.known.erased:
             self._witness.note(session, last)
         return Receipt(session, first, last, write.plan.durability, write.plan.replicas)
@@ -166,7 +168,7 @@ class RedisStore(RedisMoving):
         place = self._places.of(key)
         ask = functools.partial(self._servers.ask, place.slot)
         with self._places.erasing(key):
-            [reply] = await ask(pack("UNLINK", *self._address.session_keys(key)), 1)
+            reply = await erase_keys(self._servers, self._address, trace_of(self.identity, key), key)
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
         erased = await rewrite_files(ask)
@@ -190,9 +192,9 @@ class RedisStore(RedisMoving):
         key = session_key(session)
         self._check_open(EngineUnavailable)
         place = self._places.of(key)
+        told = place.known.told
         reply = await self._run(STATE, place, pack_arguments(("look",)), 1)
-        if reply == b"absent" and place.known.last:
-            await self._check_not_replaced(session, place, 0)
+        if reply == b"absent" and place.known.still(told) and await self._has_lost(session, place, told, 0):
             return SessionState.LIVE  # but lost: reads show that
         if not isinstance(reply, bytes) or reply not in _STATES:
             raise Unreadable(f"session {shorten(session)}: unexpected state {str(reply)[:100]}")
@@ -275,9 +277,12 @@ class RedisStore(RedisMoving):
             raise NotWritten(f"{error}; safe to retry once the user may do this") from error
         self._denied.clear()
 
-    async def _check_not_replaced(self, session: str, place: Place, found: Reply) -> None:
-        """The engine knows less of the session than it acknowledged. Raises if it is another engine."""
+    async def _has_lost(self, session: str, place: Place, told: Told, found: Reply) -> bool:
+        """Whether messages are lost, now that the engine knows less of the session than was told. If the session was
+        erased, none are, and what was told counts no more. Raises if it is another engine."""
         await self._servers.check_same(place.slot)
+        if place.known.erased or await self._was_erased(session, place, told):
+            return False
         if place.known.lost_told < place.known.last:
             place.known.lost_told = place.known.last
             _logger.error(
@@ -286,6 +291,19 @@ class RedisStore(RedisMoving):
                 found,
                 place.known.last,
             )
+        return True
+
+    async def _was_erased(self, session: str, place: Place, told: Told) -> bool:
+        """By another process, after all that was told."""
+        key = session_key(session)
+        trace = trace_of(self.identity, key)
+        ago_s = await erased_ago_s(self._servers, self._address, trace, place.slot)
+        if ago_s is None or not ended_by(ago_s, told):
+            return False
+        self._places.erased(key, place, told)
+        if self._witness is not None:
+            await self._witness.erase(session)
+        return True
 
     def _check_open(self, kind: type[RecollectError]) -> None:
         self._owner.check()
@@ -344,16 +362,19 @@ class RedisStore(RedisMoving):
     ) -> tuple[list[bytes], int, int, int]:
         """The elements of the window, its first and last sequence, and how many tombstones there must be (`doubt`)."""
         window = (b"" if last is None else b"%d" % last, b"" if after is None else b"%d" % after)
-        for behind in (b"ask", b"go on"):
-            arguments = (*window, self._read_ttl_ms, b"%d" % place.known.last, behind)
+        behind = b"ask"
+        while True:
+            told = place.known.told
+            arguments = (*window, self._read_ttl_ms, b"%d" % told[0], behind)
             reply = await self._run(READ, place, pack_arguments(arguments), 5, deadline)
             match reply:
                 case [int(end), int(first), list(elements), int(tombstones)]:
                     found = [element for element in elements if isinstance(element, bytes)]
                     return found, first, end, tombstones
                 case [b"behind", found]:
-                    await self._check_not_replaced(session, place, found)
-        raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
+                    behind = b"go on" if await self._has_lost(session, place, told, found) else b"ask"
+                case _:
+                    raise Unreadable(f"session {shorten(session)}: unexpected reply {str(reply)[:200]}")
 
     async def _run(
         self, script: Script, place: Place, rest: bytes, count: int, deadline: float | None = None

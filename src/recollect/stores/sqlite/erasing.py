@@ -14,7 +14,7 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from recollect.erasure import Unreached
+from recollect.erasure import NO_ID, Unreached
 from recollect.errors import NotWritten
 from recollect.stores.sqlite.file import ChosenPolicy, until
 from recollect.stores.sqlite.rows import seal
@@ -22,8 +22,6 @@ from recollect.stores.sqlite.transactions import commit_failed
 
 _BY_SESSION = ("recollect_turns", "recollect_fingerprints", "recollect_about")
 _SEQUENCE_MAX = 2**32 - 1
-_NO_ID = b"\xff"
-"""No session's id begins with this: these bytes are not valid UTF-8."""
 
 
 def erase_from_file(
@@ -79,7 +77,7 @@ def _erase_rows(connection: sqlite3.Connection, key: bytes) -> None:
         connection.execute(f"DELETE FROM {table} WHERE session = ?", (session,))
     connection.execute(
         "UPDATE recollect_sessions SET key = ?, floor = ?, ended = 'forgotten', expires_at = NULL WHERE id = ?",
-        (_NO_ID + os.urandom(16), _SEQUENCE_MAX, session),
+        (NO_ID + os.urandom(16), _SEQUENCE_MAX, session),
     )
     seal(connection, session)
 
