@@ -161,6 +161,13 @@ def test_a_query_writes_unless_it_is_known_not_to(sql: str, writes: bool) -> Non
     assert any(write for _, write in of_sql(sql, in_transaction=False)) == writes
 
 
+def test_a_request_to_give_up_names_whose() -> None:
+    data = struct.pack("!iiii", 16, 80877102, 4711, 99)
+    assert PgDialogue().request(data).cancels == 4711
+    assert PgDialogue().request(struct.pack("!ii", 8, 80877103)).cancels is None
+    assert PgDialogue().request(struct.pack("!ii", 8, 196608)).cancels is None
+
+
 def test_what_others_can_tell_of_a_transaction() -> None:
     read = of_sql("SELECT body FROM chat", in_transaction=False)
     write = of_sql("INSERT INTO chat VALUES (1)", in_transaction=True)

@@ -166,6 +166,27 @@ def test_whoever_waited_is_looked_after_only_if_the_newest_can_release_somebody(
     assert engine.asked == releases
 
 
+@pytest.mark.parametrize(("cancels", "answered"), [(None, "b"), (7, "ba"), (8, "b")])
+def test_a_request_that_the_engine_is_to_give_up_does_not_wait_any_more(
+    links: list[tuple[GatedLink, socket.socket]], cancels: int | None, answered: str
+) -> None:
+    """It seems to wait until the engine has come to giving it up."""
+    (a, for_a), (b, for_b), _ = links
+    a.dialogue.backend = 7
+    b.request = SentRequest("startup", NOTHING, setup=True, cancels=cancels)
+    for_b.sendall(b"+OK\r\n")
+
+    class SeemsToWait(Engine):
+        def all_wait(self, asked: Sequence[InEngine]) -> bool:
+            self.asked += 1
+            if self.asked == 3:
+                for_a.sendall(b"+OK\r\n")
+            return True
+
+    found = settle([a, b], SeemsToWait(), 0.2, newest=b)
+    assert found == [{"a": a, "b": b}[name] for name in answered]
+
+
 # ---- the pick in a schedule
 
 ONLY = [Choice("A", "A", "A:0")]

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import socket
+from pathlib import Path
 
 import pytest
 
 from recollect.verify.explore.interleavings.dialogues import RespDialogue
 from recollect.verify.explore.interleavings.held_connection import HeldConnection
+from recollect.verify.explore.interleavings.results import InterleavingsAsked
 from recollect.verify.explore.interleavings.schedule_history import ScheduleHistory
+from recollect.verify.explore.interleavings.words import explore_interleavings
 from recollect.verify.explore.interleavings.world import LoggedStep, ScheduleRun
 from recollect.verify.judging.op import HistoryHeader
 
@@ -55,3 +58,23 @@ async def test_a_connection_is_at_rest_once_its_driver_has_read_everything() -> 
         made.write(b"*1\r\n$4\r\nPING\r\n")
         assert not made.is_at_rest
         made.end()
+
+
+def test_a_program_finds_no_connection_that_another_one_has_left(tmp_path: Path) -> None:
+    """A caller gives up, and the next operation opens a connection: also after two clients have had one each."""
+
+    def steps(programs: str, schedules: str) -> list[tuple[str, str]]:
+        asked = InterleavingsAsked(
+            target="postgres",
+            engine="postgres",
+            how="tasks",
+            programs=(programs,),
+            cancel=True,
+            replay=schedules,
+            folder=str(tmp_path),
+        )
+        done = explore_interleavings(asked)
+        assert done.found.trouble is None, done.found.trouble
+        return [(step.actor, step.kind) for step in done.steps if step.kind != "setup"]
+
+    assert steps("a r; a r | a r; a r", "A!A2;;A!A2") == steps("a r", "A!A2")

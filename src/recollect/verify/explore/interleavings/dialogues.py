@@ -35,12 +35,14 @@ class SentRequest(NamedTuple):
     """Part of opening a connection, which affects nobody else."""
     waits: bool = False
     """The engine may hold it until somebody else has done something."""
+    cancels: int | None = None
+    """It asks the engine to give up what it does for another connection, by the engine's own number."""
 
     @property
     def releases(self) -> bool:
         """Whether somebody who waits in the engine may go on because of it. Rows written inside a transaction keep
         others waiting until it ends."""
-        return any(write and place != ROWS for place, write in self.footprint)
+        return self.cancels is not None or any(write and place != ROWS for place, write in self.footprint)
 
 
 NUMBERS_PER_SCHEDULE = 1000
@@ -238,6 +240,7 @@ _PARTS = {b"*": 1, b"~": 1, b">": 1, b"%": 2, b"|": 2}
 # ---- PostgreSQL
 
 _SSL_REQUEST = 80877103
+_CANCEL_REQUEST = 80877102
 _ABOUT_TYPES = re.compile(
     r"select current_setting\('jit'\)|select set_config\('jit'|with recursive typeinfo_tree"
 )
@@ -294,7 +297,7 @@ class PgDialogue(Dialogue):
                 touched |= of_sql(sql, in_transaction=self._status != b"I")
                 setup = False
         label = "; ".join(map(_short, texts)) or "prepare"
-        return SentRequest(label, touched, setup)
+        return SentRequest(label, touched, setup, cancels=_cancelled(data) if texts == ["startup"] else None)
 
     def _heard(self, kind: bytes, body: bytes) -> str | None:
         """Keeps what the message says for later; returns what the engine is told to do, if anything."""
@@ -351,6 +354,12 @@ class PgDialogue(Dialogue):
             self.error = _code(body)
             return b"SFATAL\0" in body
         return self._flushed and kind in (b"T", b"n") and not self._rest
+
+
+def _cancelled(data: bytes) -> int | None:
+    """The connection whose request is to be given up, if this is what a new connection asks."""
+    code, backend = struct.unpack_from("!ii", data, 4) if len(data) >= 12 else (0, 0)
+    return backend if code == _CANCEL_REQUEST else None
 
 
 def _code(body: bytes) -> str:

@@ -127,8 +127,10 @@ def settle(
     asked: Sequence[A], waits: EngineWaits, patience_s: float = PATIENCE_S, *, newest: A | None = None
 ) -> list[A]:
     """Waits until the engine has nothing more to do; those it has answered. Those who waited before the newest still
-    do if that was answered and releases nobody."""
+    do if that was answered and releases nobody. One that it asks the engine to give up is answered soon, even if it
+    still seems to wait."""
     left, answered = list(asked), []
+    cancelled = newest.request.cancels if newest is not None and newest.request is not None else None
     end, wait_s = real_clock() + patience_s, SELDOM_S if all(map(_seldom_waits, asked)) else USUALLY_S
     while left:
         heard = _ready(left, wait_s)
@@ -141,7 +143,8 @@ def settle(
             left = [one for one in left if one.in_engine]
             wait_s = 0.0
         elif not heard:
-            if waits.all_wait(left) or real_clock() > end:
+            is_given_up = cancelled is not None and any(one.dialogue.backend == cancelled for one in left)
+            if (waits.all_wait(left) and not is_given_up) or real_clock() > end:
                 break
             wait_s = AGAIN_S
     return answered

@@ -23,6 +23,9 @@ class StoreUse(NamedTuple):
 class StorePast:
     """Of the stores of one world, one after the other."""
 
+    is_for_one: bool = False
+    """Each store is used for one program: where callers give up, another one may have left more connections, and then
+    what gives up, or comes after it, opens none."""
     uses: list[StoreUse] = field(default_factory=list)
     """The schedules that this store was used for, without what was rehearsed."""
     trusts: bool = True
@@ -52,8 +55,9 @@ class StorePast:
         if program.before and program not in self._matters:
             self._matters[program] = not self.trusts or matters(program)
         alone = self._matters.get(program, False)
-        other, self._latest = program != self._latest and not self.trusts, program
-        return alone, alone or other
+        other, self._latest = program != self._latest, program
+        is_for_another = self.is_for_one and bool(self.uses)
+        return alone, alone or (other and (is_for_another or not self.trusts))
 
     def trust_no_more(self) -> None:
         self.trusts, self._latest = False, None

@@ -97,7 +97,7 @@ class TaskWorld:
         self.session = SessionNames("t")
         self._loop: SteppedLoop | None = None
         self._dirty = self._only_cancelled = False
-        self._past = StorePast()
+        self._past = StorePast(is_for_one=cancellations > 0)
         self._usual: dict[ClientsProgram, tuple[ScheduleRun, int]] = {}
         """How a program goes on a new store if nobody gives up, and with how many connections."""
         self._calm: tuple[int, ...] | None = None
@@ -238,7 +238,7 @@ class TaskWorld:
         if self._past.has_done(program):
             return
         rehearsals: tuple[Strategy, ...] = (Alternating(1), Alternating(-1), Replay(""))
-        is_enough = self._cancellations and self._past.knows(program)
+        is_enough = bool(self._cancellations) and self._past.knows(program)
         for number, rehearsal in enumerate(rehearsals):
             if (program, number) in self._past.spoiling:
                 continue
@@ -248,7 +248,7 @@ class TaskWorld:
                 self._past.spoiling.add((program, number))
                 self.close()
                 self.open()
-            elif is_enough:
+            elif is_enough and self._connections == self._usual.get(program, (None, self._connections))[1]:
                 break
         if self._cancellations and self._past.trusts and program not in self._usual:
             with contextlib.suppress(Unfinished):
