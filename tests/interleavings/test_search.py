@@ -5,12 +5,12 @@ from __future__ import annotations
 import contextlib
 import itertools
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import cast
 
 import pytest
 
-from recollect.verify.explore.interleavings.footprints import NOTHING
+from recollect.verify.explore.interleavings.footprints import NOTHING, Footprint
 from recollect.verify.explore.interleavings.search import (
     ByPreemptions,
     Choice,
@@ -191,6 +191,99 @@ def test_locks_that_are_taken_in_two_orders_are_seen_waiting_for_each_other() ->
             seen, _ = run_locks(strands, strategy)
             lengths.add(len(cast(tuple[object, ...], seen)))
     assert lengths == {2, 10}, "both ran to the end, and both waited for ever"
+
+
+# ---- machines in which one operation is given up
+
+
+class GivesUp:
+    """Operations that ask the engine and hear what it answers, over and over; each answer may change what they share.
+    One of them may be given up while it waits. What it has asked for still reaches the engine."""
+
+    def __init__(self, operations: Sequence[Sequence[tuple[str, bool]]], shares: Sequence[bool]) -> None:
+        self.operations, self.shares = operations, shares
+        self.heard, self.arrived = [0] * len(operations), [0] * len(operations)
+        self.given_up: int | None = None
+        self.places: dict[str, tuple[str, ...]] = {}
+        self.seen: list[tuple[object, ...]] = []
+
+    @property
+    def able(self) -> list[str]:
+        found = []
+        for number, requests in enumerate(self.operations):
+            heard, arrived = self.heard[number], self.arrived[number]
+            waits = 0 < heard <= len(requests) and number != self.given_up
+            if heard == arrived <= len(requests) and number != self.given_up:
+                found.append(f"{number}")
+            if arrived < heard <= len(requests):
+                found.append(f"{number}@")
+            if waits and self.given_up is None:
+                found.append(f"{number}!")
+        return found
+
+    def step(self, name: str) -> Footprint:
+        number = int(name.rstrip("@!"))
+        if name.endswith("@"):
+            place, write = self.operations[number][self.arrived[number]]
+            self.arrived[number] += 1
+            self.touch(name, place, write)
+            return frozenset({(place, write)})
+        touched = {(f"operation {number}", True)}
+        if name.endswith("!"):
+            self.given_up = number
+            self.seen.append((name, self.heard[number]))
+            return frozenset(touched | {("giving up", True)})
+        self.heard[number] += 1
+        if self.shares[number]:
+            self.touch(name, "memory", True)
+            touched.add(("memory", True))
+        return frozenset(touched)
+
+    def touch(self, name: str, place: str, write: bool) -> None:
+        self.seen.append((name, self.arrived[int(name.rstrip("@"))], self.places.get(place, ())))
+        if write:
+            self.places[place] = (*self.places.get(place, ()), name)
+
+    @property
+    def outcome(self) -> tuple[object, ...]:
+        return tuple(sorted(self.seen, key=repr)), tuple(sorted(self.places.items()))
+
+
+def gives_up(seed: int) -> GivesUp:
+    dice = random.Random(seed)
+    requests = [
+        [(dice.choice("xy"), dice.random() < 0.6) for _ in range(size)]
+        for size in dice.choice(((1, 1), (2, 1), (1, 1, 1)))
+    ]
+    return GivesUp(requests, [dice.random() < 0.4 for _ in requests])
+
+
+def orders_of(make: Callable[[], GivesUp], order: tuple[str, ...] = ()) -> Iterator[GivesUp]:
+    machine = make()
+    for name in order:
+        machine.step(name)
+    if not machine.able:
+        yield machine
+    for name in machine.able:
+        yield from orders_of(make, (*order, name))
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_whoever_gives_up_in_whatever_place_no_outcome_is_missed(seed: int) -> None:
+    strategy, found = SourceSets(), []
+    while strategy.start():
+        machine, last = gives_up(seed), ""
+        with contextlib.suppress(Redundant):
+            while able := machine.able:
+                # Two operations of one client: only what they touch puts their steps in order.
+                choices = [Choice("A", name, name, alone=True) for name in able]
+                last = able[strategy.pick(choices, last)]
+                strategy.did(machine.step(last))
+            found.append(machine.outcome)
+    assert not strategy.start(), "it stays at its end"
+    wanted = {machine.outcome for machine in orders_of(lambda: gives_up(seed))}
+    assert set(found) == wanted
+    assert len(found) <= 2 * len(wanted), "most orders that nobody can tell apart are run once"
 
 
 def test_few_runs_are_cut_short() -> None:

@@ -515,8 +515,12 @@ def _rounds(
     """Which program is explored next, how, and until when."""
     for pursuit, until in itertools.chain(_shares(pursuits, end, FIRST_PARTS), _shares(pursuits, end)):
         pursuit.by_preemptions.bound = min(1, asked.bound)
-        yield pursuit, pursuit.by_preemptions, until
-    if how != "threads" and not asked.cancel:
+        # One client makes nobody wait: all that it can do has no preemption.
+        is_alone = how == "tasks" and len(pursuit.program.clients) == 1
+        yield pursuit, pursuit.exhausting if is_alone else pursuit.by_preemptions, until
+    if (
+        how != "threads" and not asked.cancel
+    ):  # with a caller that gives up, those of two clients are far more
         for pursuit, until in _shares(pursuits, end):
             yield pursuit, pursuit.exhausting, until
     for bound in range(2, asked.bound + 1):
@@ -524,7 +528,7 @@ def _rounds(
         for pursuit, until in _shares(left, end):
             pursuit.by_preemptions.bound = bound
             yield pursuit, pursuit.by_preemptions, until
-    if how != "threads" and not asked.cancel:
+    if how != "threads":
         left = [pursuit for pursuit in pursuits if not pursuit.explored.exhausted]
         for pursuit, until in _shares(left, end):
             yield pursuit, pursuit.exhausting, until

@@ -8,6 +8,7 @@ write to everything, so that no order is left out because of it.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from functools import lru_cache
 
 Footprint = frozenset[tuple[str, bool]]
@@ -19,6 +20,9 @@ ORDER = "order of operations"
 """Read by the beginning of an operation and written by its end: the checkers see which came first."""
 MEMORY = "memory"
 """What the store keeps in the process."""
+OPERATION = "operation "
+"""With its name: what one operation of a client keeps for itself, on its way through the store. All that runs on its
+behalf counts as a write to it; a request that reaches the engine does not run there."""
 TIME = "time"
 """Written when time passes, read when a timer is set: the same timer, set later, goes off later."""
 
@@ -39,11 +43,15 @@ def conflict(one: Footprint, other: Footprint) -> bool:
 
 
 def _is_all(one: str, other: str) -> bool:
-    return (one == EVERYTHING and other not in _OURS) or (other == EVERYTHING and one not in _OURS)
+    return (one == EVERYTHING and _is_in_engine(other)) or (other == EVERYTHING and _is_in_engine(one))
 
 
-_OURS = (MEMORY, TIME)
-"""Places that are not in the engine."""
+def _is_in_engine(place: str) -> bool:
+    return place not in (MEMORY, TIME) and not place.startswith(OPERATION)
+
+
+def of_operations(names: Iterable[str]) -> Footprint:
+    return frozenset((OPERATION + name, True) for name in names)
 
 
 # ---- Redis

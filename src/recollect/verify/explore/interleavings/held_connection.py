@@ -24,6 +24,9 @@ from recollect.verify.explore.interleavings.dialogues import Dialogue, SentReque
 ACTOR: contextvars.ContextVar[str] = contextvars.ContextVar("actor", default="*")
 """Whose step this is: a client's name, or * for what a store does by itself."""
 
+RUNNING: contextvars.ContextVar[str] = contextvars.ContextVar("running", default="*")
+"""The same, more precisely: which of the client's operations."""
+
 PATIENCE_S = 5.0
 QUIET_AFTER_MS = 3
 """An engine whose protocol we do not know has finished its reply once it is silent for this long."""
@@ -39,7 +42,11 @@ class Segment:
 
     owner: str
     moment: int
+    is_behind: bool = False
+    """It was begun when another one already waited."""
     data: bytearray = field(default_factory=bytearray)
+    operations: set[str] = field(default_factory=set)
+    """On whose behalf, more precisely: whatever wrote a part of it."""
     number: int = field(default_factory=itertools.count().__next__)
     """In the order in which they were begun, on whatever connection."""
     request: SentRequest | None = None
@@ -84,8 +91,9 @@ class HeldConnection(asyncio.Transport):
             return
         owner, moment = ACTOR.get(), self._moment()
         if not self.out or (self.out[-1].owner, self.out[-1].moment) != (owner, moment):
-            self.out.append(Segment(owner, moment))
+            self.out.append(Segment(owner, moment, is_behind=bool(self.out)))
         self.out[-1].data += data
+        self.out[-1].operations.add(RUNNING.get())
 
     def writelines(self, parts: Iterable[Any]) -> None:
         self.write(b"".join(parts))
@@ -143,6 +151,12 @@ class HeldConnection(asyncio.Transport):
         return 0
 
     # ---- what the scheduler does
+
+    @property
+    def operations(self) -> set[str]:
+        """Those that have anything under way here."""
+        asked = [self.asked] if self.in_engine and self.asked is not None else []
+        return set().union(*(segment.operations for segment in (*self.out, *asked, *self.answers)))
 
     @property
     def oldest(self) -> int:

@@ -22,9 +22,17 @@ from typing import Any, Protocol
 
 from recollect.verify.explore.interleavings.dialogues import carried, dialogue
 from recollect.verify.explore.interleavings.engine_waits import EngineWaits, UnknownWaits, pick, settle
-from recollect.verify.explore.interleavings.footprints import NOTHING, TIME, WRITES_ALL, Footprint
+from recollect.verify.explore.interleavings.footprints import (
+    MEMORY,
+    NOTHING,
+    TIME,
+    WRITES_ALL,
+    Footprint,
+    of_operations,
+)
 from recollect.verify.explore.interleavings.held_connection import (
     ACTOR,
+    RUNNING,
     HeldConnection,
     Segment,
     real_clock,
@@ -71,8 +79,9 @@ class StepOption:
 class StepOptions(list[StepOption]):
     """What could happen now; each code and each key occurs once."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, alone: bool = False) -> None:
         super().__init__()
+        self._alone = alone
         self._names: set[str] = set()
         """Codes and keys, which are never the same: a key has a colon."""
 
@@ -96,7 +105,7 @@ class StepOptions(list[StepOption]):
             key += "'"
         names.add(code)
         names.add(key)
-        self.append(StepOption(Choice(actor, code, key), act, is_timer, setup, in_engine))
+        self.append(StepOption(Choice(actor, code, key, self._alone), act, is_timer, setup, in_engine))
 
 
 class Audience(Protocol):
@@ -130,6 +139,8 @@ class Outside:
         self.from_threads: list[asyncio.Handle] = []
         self.pool = concurrent.futures.ThreadPoolExecutor(8, "recollect-jobs")
         self.unseen: str | None = None
+        self.given_up: set[str] = set()
+        """Operations whose callers have given up in this schedule."""
         self.connections: list[HeldConnection] = []
         self._connections_made = 0
         self._places: dict[str, dict[int, int]] = {}
@@ -155,6 +166,7 @@ class Outside:
     def begin_schedule(self) -> None:
         self.connections = self.open_connections
         self._places = {}
+        self.given_up = set()
         self._timers_fired.clear()
 
     @property
@@ -241,8 +253,9 @@ class Outside:
     def offer_timer(self, loop: SteppedLoop, options: StepOptions) -> None:
         timer = loop.next_timer()
         if timer is not None and (timer.when() - self.now <= SLEEP_MAX_S or not options):
-            actor = _context_of(timer).get(ACTOR, "*")
-            act = partial(self._wait_until, timer.when(), actor)
+            context = _context_of(timer)
+            actor = context.get(ACTOR, "*")
+            act = partial(self._wait_until, timer.when(), actor, context.get(RUNNING, "*"))
             options.offer(actor, f"timer:{self._timers_fired[actor]}", act, is_timer=True)
 
     @property
@@ -273,6 +286,9 @@ class Outside:
             if other in answered and other.request is not None:
                 self._audience.note(other.owner, "unblocked", "")
                 touched |= other.request.footprint
+        if connection.in_engine or asked.is_behind:
+            # Whether it waits, or only stands behind another, its caller can still tell when it came.
+            touched |= of_operations(asked.operations)
         if connection.in_engine:
             self._audience.note(asked.owner, "blocked", request.label)
         elif not request.setup:
@@ -288,8 +304,13 @@ class Outside:
         request = connection.answers[0].request
         if request is None or not request.setup:
             self._audience.note(connection.answers[0].owner, "deliver", request.label if request else "")
+        running = connection.answers[0].operations
+        touched = of_operations(running)
+        if running & self.given_up:
+            # Whoever takes the connection next may find what he asked for, or that it is gone.
+            touched |= of_operations(connection.operations) | {(MEMORY, True)}
         connection.deliver()
-        return NOTHING
+        return touched
 
     def _start(self, job: ThreadJob) -> Footprint:
         if job.future.cancelled():
@@ -300,7 +321,7 @@ class Outside:
         self._jobs_since = real_clock()
         job.running = job.submit()
         self.job_ends()
-        return NOTHING if job.setup else WRITES_ALL
+        return of_operations({job.operation}) | (NOTHING if job.setup else WRITES_ALL)
 
     def _finish(self, job: ThreadJob) -> Footprint:
         self.jobs.remove(job)
@@ -313,13 +334,13 @@ class Outside:
                 job.future.set_exception(error)
             else:
                 job.future.set_result(job.running.result())
-        return NOTHING
+        return of_operations({job.operation})
 
-    def _wait_until(self, when: float, actor: str) -> Footprint:
+    def _wait_until(self, when: float, actor: str, operation: str) -> Footprint:
         self._audience.note(actor, "timer", f"{when - self.now:.3f} s pass")
         self.now = max(self.now, when)
         self._timers_fired[actor] += 1
-        return frozenset({(TIME, True)})
+        return of_operations({operation}) | {(TIME, True)}
 
     def _hear(self, handle: asyncio.Handle) -> Footprint:
         self.from_threads.remove(handle)

@@ -23,6 +23,13 @@ class Choice(NamedTuple):
     actor: str
     code: str
     key: str
+    alone: bool = False
+    """Nothing but what they touch puts it in order with other steps of the same client."""
+
+    @property
+    def line(self) -> str:
+        """At most one step of a line can come next."""
+        return self.key if self.alone else self.actor
 
     @property
     def is_cancellation(self) -> bool:

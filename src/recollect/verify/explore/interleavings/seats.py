@@ -40,6 +40,11 @@ class Seat:
         self.name = NAMES[self.number]
 
     @property
+    def operation(self) -> str:
+        """The one that was begun last."""
+        return f"{self.name}{self.begun}"
+
+    @property
     def busy(self) -> bool:
         return self.task is not None and not self.task.done()
 

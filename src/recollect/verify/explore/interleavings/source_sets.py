@@ -27,7 +27,7 @@ class _Crossing:
 
     enabled: tuple[Choice, ...]
     asleep: dict[str, tuple[str, Footprint]]
-    """Steps that were tried from an equal state, by key, and what they touched."""
+    """Steps that were tried from an equal state, by key: their line, and what they touched."""
     tried: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
     wanted: set[str] = field(default_factory=set)
     """Steps to try: one for each way in which a race could have gone."""
@@ -75,10 +75,14 @@ class SourceSets:
     """How many states were known when this run began."""
     _handed: dict[str, tuple[str, Footprint]] = field(default_factory=dict)
     _picked: str = ""
+    _left: frozenset[str] = frozenset()
+    """What was still possible when this run was cut short; nothing is at its end."""
     _tries_all: bool = False
     _conflicts: dict[tuple[Footprint, Footprint], bool] = field(default_factory=dict)
 
     def start(self) -> bool:
+        if self._advance and not self._stack:
+            return False  # all of them were run
         if self._advance:
             self._find_races()
             while self._stack and self._next() < 0:
@@ -91,12 +95,13 @@ class SourceSets:
         self._depth = self._done = 0
         self._known = len(self._stack)
         self._picked = ""
+        self._left = frozenset()
         return True
 
     def _next(self) -> int:
         state = self._stack[-1]
         # A step that never went the same way twice was given up, and nothing is known about it.
-        state.tried.setdefault(state.choice.key, (state.choice.actor, WRITES_ALL))
+        state.tried.setdefault(state.choice.key, (state.choice.line, WRITES_ALL))
         return state.following
 
     def again(self) -> None:
@@ -107,25 +112,29 @@ class SourceSets:
     def pick(self, enabled: Sequence[Choice], last: str) -> int:
         if self._depth < len(self._stack):
             state = self._stack[self._depth]
-            now, before = [c.key for c in enabled], [c.key for c in state.enabled]
-            if now != before:
-                raise Diverged(f"step {self._depth}: {', '.join(now)}; before: {', '.join(before)}")
+            now = [choice.key for choice in enabled]
+            if state.keys.symmetric_difference(now):
+                before = ", ".join(choice.key for choice in state.enabled)
+                raise Diverged(f"step {self._depth}: {', '.join(now)}; before: {before}")
+            index = now.index(state.choice.key)
         else:
             state = _Crossing(tuple(enabled), dict(self._handed) if self._stack else {})
             awake = [i for i, c in enumerate(enabled) if c.key not in state.asleep]
             if not awake:
+                self._left = state.keys
                 raise Redundant
             self._stack.append(state)
-            if not self._tries_all and len({c.actor for c in enabled}) < len(enabled):
+            if not self._tries_all and len({c.line for c in enabled}) < len(enabled):
                 self._tries_all = True
                 for each in self._stack:
                     each.wanted |= each.keys
             state.wanted |= state.keys if self._tries_all else set()
-            preferred = usual(enabled, last)
-            state.choose(preferred if preferred in awake else awake[0])
+            # Nobody gives up as long as anything else can come next: what giving up prevents would not be seen racing.
+            index = awake[usual([enabled[place] for place in awake], last)]
+            state.choose(index)
         self._depth += 1
         self._picked = ""
-        return state.chosen
+        return index
 
     def picked(self, who: str) -> None:
         self._picked = who
@@ -138,11 +147,11 @@ class SourceSets:
         self._done = self._depth
         chosen = state.choice
         self._handed = {
-            key: (actor, touched)
-            for key, (actor, touched) in (*state.asleep.items(), *state.tried.items())
-            if key != chosen.key and actor != chosen.actor and not self._conflict(touched, footprint)
+            key: (line, touched)
+            for key, (line, touched) in (*state.asleep.items(), *state.tried.items())
+            if key != chosen.key and line != chosen.line and not self._conflict(touched, footprint)
         }
-        state.tried[chosen.key] = (chosen.actor, footprint)
+        state.tried[chosen.key] = (chosen.line, footprint)
 
     # ---- races
 
@@ -161,17 +170,15 @@ class SourceSets:
                 if not self._enables(earlier, later):
                     # What made it possible is no reason why it could not have come before what came before that.
                     between |= self._stack[earlier].before
-            if later + 1 < len(self._stack):
-                self._want_what_it_ended(state, self._stack[later + 1])
-
-    def _want_what_it_ended(self, state: _Crossing, after: _Crossing) -> None:
-        """A step that is no longer possible will not be seen racing: it is tried instead of this one."""
-        state.wanted |= state.keys - after.keys
+            # A step that is no longer possible will not be seen racing: it is tried instead of this one.
+            state.wanted |= state.keys - (
+                self._stack[later + 1].keys if later + 1 < len(self._stack) else self._left
+            )
 
     def _comes_first(self, earlier: int, later: int) -> bool:
         one, other = self._stack[earlier], self._stack[later]
         return (
-            one.choice.actor == other.choice.actor
+            one.choice.line == other.choice.line
             or self._conflict(one.touched, other.touched)
             or self._enables(earlier, later)
         )
@@ -183,7 +190,7 @@ class SourceSets:
 
     def _is_race(self, earlier: int, later: int) -> bool:
         one, other = self._stack[earlier], self._stack[later]
-        return one.choice.actor != other.choice.actor and not self._enables(earlier, later)
+        return one.choice.line != other.choice.line and not self._enables(earlier, later)
 
     def _want_reversed(self, earlier: int, later: int) -> None:
         state = self._stack[earlier]

@@ -13,9 +13,10 @@ import socket
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
-from recollect.verify.explore.interleavings.held_connection import ACTOR
+from recollect.verify.explore.interleavings.held_connection import ACTOR, RUNNING
 
 
 @dataclass(eq=False)
@@ -27,6 +28,7 @@ class ThreadJob:
     submit: Callable[[], concurrent.futures.Future[Any]]
     future: asyncio.Future[Any]
     number: int
+    operation: str
     setup: bool
     """It affects nobody else, such as looking up a host's address."""
     running: concurrent.futures.Future[Any] | None = None
@@ -169,7 +171,8 @@ class SteppedLoop(asyncio.SelectorEventLoop):
             break
         name = getattr(inner, "__qualname__", "a function")
         setup = func in (socket.getaddrinfo, socket.getnameinfo)
-        job = ThreadJob(ACTOR.get(), name, lambda: pool.submit(func, *args), future, self._jobs_made, setup)
+        submit = partial(pool.submit, func, *args)
+        job = ThreadJob(ACTOR.get(), name, submit, future, self._jobs_made, RUNNING.get(), setup)
         self._jobs_made += 1
         self._stepper.jobs.append(job)
         return future

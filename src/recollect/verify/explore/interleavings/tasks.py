@@ -24,8 +24,21 @@ from typing import Any
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.explore.interleavings.dialogues import carried
 from recollect.verify.explore.interleavings.engine_waits import EngineWaits
-from recollect.verify.explore.interleavings.footprints import MEMORY, ORDER, TIME, WRITES_ALL, Footprint
-from recollect.verify.explore.interleavings.held_connection import ACTOR, PATIENCE_S, HeldConnection, Segment
+from recollect.verify.explore.interleavings.footprints import (
+    MEMORY,
+    ORDER,
+    TIME,
+    WRITES_ALL,
+    Footprint,
+    of_operations,
+)
+from recollect.verify.explore.interleavings.held_connection import (
+    ACTOR,
+    PATIENCE_S,
+    RUNNING,
+    HeldConnection,
+    Segment,
+)
 from recollect.verify.explore.interleavings.outside import SLEEP_MAX_S, Outside, StepOption, StepOptions
 from recollect.verify.explore.interleavings.program import ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
@@ -412,7 +425,7 @@ class TaskWorld:
             self._timers_set = timers
 
     def _enabled(self, loop: SteppedLoop) -> list[StepOption]:
-        found = StepOptions()
+        found = StepOptions(alone=True)
         self._outside.offer(found)
         if not self._free:
             self._seats.offer(found, self._begin)
@@ -453,18 +466,21 @@ class TaskWorld:
         seat.begun_s, seat.held_up = self._outside.now, False
         context = contextvars.copy_context()
         context.run(ACTOR.set, seat.name)
+        context.run(RUNNING.set, seat.operation)
         assert self._loop is not None
         seat.task = self._loop.create_task(self._operate(seat, op), context=context)
-        return frozenset({(ORDER, False)})
+        return of_operations({seat.operation}) | {(ORDER, False)}
 
     def _cancel(self, seat: Seat, with_reply: HeldConnection | None = None) -> Footprint:
         self._cancellations_left -= 1
+        self._outside.given_up.add(seat.operation)
+        touched = of_operations({seat.operation}) | {(MEMORY, True)}
         if with_reply is not None:
-            self._outside.deliver(with_reply)
+            touched |= self._outside.deliver(with_reply)
         self.note(seat.name, "cancel", "as the reply arrives" if with_reply is not None else "")
         assert seat.task is not None
         seat.task.cancel()
-        return frozenset({(MEMORY, True)})
+        return touched
 
     async def _operate(self, seat: Seat, op: ProgramOp) -> None:
         def note(kind: str, label: str) -> None:
