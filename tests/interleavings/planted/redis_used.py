@@ -9,7 +9,7 @@ from tests.interleavings.planted.redis_tasks import Messages, OneCommand
 
 
 class FailsLater(OneCommand):
-    """Nothing that one schedule shows: the fifth call after a caller gave up fails."""
+    """Nothing that one schedule shows: the fifth call after a caller first gave up fails."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
@@ -20,7 +20,7 @@ class FailsLater(OneCommand):
         try:
             await super().append(session, messages)
         except asyncio.CancelledError:
-            self.left = 5
+            self.left = 5 if self.left is None else self.left
             raise
 
     async def history(self, session: str) -> list[dict[str, str]]:

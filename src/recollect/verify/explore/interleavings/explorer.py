@@ -2,7 +2,8 @@
 
 It goes in rounds: first every program with at most one preemption, which finds most bugs; then every distinguishable
 order of each; then more preemptions for those that could not be finished; and the time that is left goes into finishing
-them. The later rounds share their time among the programs.
+them. With callers that give up, more preemptions come before every order of two clients. The later rounds share their
+time among the programs.
 """
 
 from __future__ import annotations

@@ -7,8 +7,10 @@ that was tried earlier sleeps as long as every step since commutes with it (slee
 tell apart go to their end; one that turns out to be such is cut short.
 
 A step also comes after the one that made it possible: a reply that a lock held back, after the step that gave it back.
-A client that can do one of several things next (two requests sent together) races with itself, which this does not see:
-for its program, every step is tried in every state, except those that sleep.
+Steps of one line come one after the other. In a process of tasks each step is a line by itself, and what puts the steps
+of one operation in order is what they touch, so a client that can do one of several things next races with itself: two
+requests sent together, a reply and giving up. Where a line can go on in several ways, such races are not seen: for that
+program, every step is tried in every state, except those that sleep.
 """
 
 from __future__ import annotations
