@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import contextvars
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
 from recollect.verify.explore.interleavings.footprints import Footprint
-from recollect.verify.explore.interleavings.held_connection import Segment
+from recollect.verify.explore.interleavings.held_connection import ACTOR, RUNNING, Segment
 from recollect.verify.explore.interleavings.outside import Outside, StepOption, StepOptions
 from recollect.verify.explore.interleavings.program import NAMES, ProgramOp
 
@@ -43,6 +44,13 @@ class Seat:
     def operation(self) -> str:
         """The one that was begun last."""
         return f"{self.name}{self.begun}"
+
+    def context(self) -> contextvars.Context:
+        """For what runs on behalf of this operation."""
+        context = contextvars.copy_context()
+        context.run(ACTOR.set, self.name)
+        context.run(RUNNING.set, self.operation)
+        return context
 
     @property
     def busy(self) -> bool:

@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import contextvars
 import random
 from collections.abc import Coroutine, Generator
 from typing import Any
@@ -33,9 +32,7 @@ from recollect.verify.explore.interleavings.footprints import (
     of_operations,
 )
 from recollect.verify.explore.interleavings.held_connection import (
-    ACTOR,
     PATIENCE_S,
-    RUNNING,
     HeldConnection,
     Segment,
 )
@@ -464,11 +461,8 @@ class TaskWorld:
         op = seat.ops[seat.begun]
         seat.begun += 1
         seat.begun_s, seat.held_up = self._outside.now, False
-        context = contextvars.copy_context()
-        context.run(ACTOR.set, seat.name)
-        context.run(RUNNING.set, seat.operation)
         assert self._loop is not None
-        seat.task = self._loop.create_task(self._operate(seat, op), context=context)
+        seat.task = self._loop.create_task(self._operate(seat, op), context=seat.context())
         return of_operations({seat.operation}) | {(ORDER, False)}
 
     def _cancel(self, seat: Seat, with_reply: HeldConnection | None = None) -> Footprint:
