@@ -1,6 +1,7 @@
 """What only the SQLite store has: one file, many processes, one fsync for many."""
 
 import asyncio
+import importlib
 import shutil
 import sqlite3
 import struct
@@ -28,9 +29,12 @@ from recollect import (
 )
 from recollect.changing import Fork
 from recollect.store import Receipt
-from recollect.stores.sqlite import rows
+from recollect.stores.sqlite import forking, rows
 from recollect.stores.sqlite.rows import _PLACES, _RECORDS, _SESSION
 from recollect.stores.sqlite.store import SqliteStore
+from recollect.sync import SyncStore
+from recollect.sync import open_store as open_sync
+from tests.contract.test_sync import in_a_fork
 from tests.disks import BEST
 
 
@@ -349,6 +353,84 @@ async def everything(store: Any, path: Path) -> list[Any]:
     with closing(sqlite3.connect(path)) as connection:
         sessions = connection.execute("SELECT * FROM recollect_sessions").fetchall()
     return [await store.history("s"), await store.describe("s"), sessions]
+
+
+def slowly(step: Callable[..., Any], begun: threading.Event, ended: threading.Event) -> Callable[..., Any]:
+    def slow(*given: Any, **named: Any) -> Any:
+        answer = step(*given, **named)
+        begun.set()
+        time.sleep(0.2)
+        ended.set()
+        return answer
+
+    return slow
+
+
+IN_A_TRANSACTION: dict[str, tuple[str, Callable[[SyncStore, str], object]]] = {
+    "append": (
+        "store.SqliteStore._begun",
+        lambda store, url: store.append("s", [Message("user", "x")], turn="t"),
+    ),
+    "fork": ("store.SqliteStore._begun", lambda store, url: store.fork("s", "new")),
+    "short read": ("store.history_rows", lambda store, url: store.history("s")),
+    "long read": ("changes.records_with", lambda store, url: store.find("s", "x")),
+    "erasure": ("erasing._erase_rows", lambda store, url: store.forget("s", erase=True)),
+    "opening": ("file.check_columns", lambda store, url: open_sync(url).close()),
+}
+
+
+@pytest.mark.parametrize("call", IN_A_TRANSACTION)
+def test_a_fork_waits_until_no_thread_is_in_a_transaction(
+    path: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    """What is locked in SQLite's memory at that moment would stay locked in the child."""
+    monkeypatch.setattr(forking, "WAIT_MAX_S", 30.0)
+    where, use = IN_A_TRANSACTION[call]
+    url = f"sqlite:///{path}"
+    begun, ended = threading.Event(), threading.Event()
+
+    def opens_its_own() -> None:
+        assert ended.is_set()
+        with open_sync(url, timeout_s=5) as own:
+            own.append("of the fork", [Message("user", "x")])
+
+    with open_sync(url) as store:
+        store.append("s", [Message("user", "x")])
+        with monkeypatch.context() as patched:
+            owner, _, name = where.rpartition(".")
+            step = getattr(
+                importlib.import_module(f"recollect.stores.sqlite.{owner.partition('.')[0]}"), name, None
+            )
+            if step is None:
+                step = getattr(SqliteStore, name)
+            patched.setattr(f"recollect.stores.sqlite.{where}", slowly(step, begun, ended))
+            thread = threading.Thread(target=use, args=(store, url), daemon=True)
+            thread.start()
+            assert begun.wait(20)
+            assert in_a_fork(opens_its_own) == 0
+            thread.join(20)
+        assert len(store.history("of the fork")) == 1
+
+
+def test_a_fork_does_not_wait_for_ever(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(forking, "WAIT_MAX_S", 0.01)
+    begun, ended = threading.Event(), threading.Event()
+
+    def holds() -> None:
+        with forking.at_work():
+            begun.set()
+            ended.wait(20)
+
+    thread = threading.Thread(target=holds)
+    thread.start()
+    assert begun.wait(20)
+    with forking.at_work():  # whoever forks in a transaction of its own does not wait for itself
+        assert in_a_fork(lambda: None) == 0
+    assert not ended.is_set()
+    ended.set()
+    thread.join()
+    with open_sync(f"sqlite:///{path}") as store:
+        store.append("s", [Message("user", "x")])
 
 
 async def test_sweep_looks_at_no_session_twice(tmp_path: Path) -> None:

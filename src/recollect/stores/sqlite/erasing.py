@@ -17,6 +17,7 @@ from pathlib import Path
 from recollect.erasure import NO_ID, Unreached
 from recollect.errors import NotWritten
 from recollect.stores.sqlite.file import ChosenPolicy, until
+from recollect.stores.sqlite.forking import at_work
 from recollect.stores.sqlite.rows import seal
 from recollect.stores.sqlite.transactions import commit_failed
 
@@ -28,7 +29,7 @@ def erase_from_file(
     path: Path, key: bytes, policy: ChosenPolicy, timeout_s: float
 ) -> tuple[list[str], list[Unreached]]:
     """What was rewritten, and what was not. Only waiting for locks has a time limit, not the work itself."""
-    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+    with at_work(), closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA synchronous = {policy.synchronous}")
         if not until(time.monotonic() + timeout_s, lambda: connection.execute("BEGIN IMMEDIATE")):
@@ -43,7 +44,7 @@ def erase_from_file(
 
 def rewrite_file(path: Path, policy: ChosenPolicy, timeout_s: float) -> tuple[list[str], list[Unreached]]:
     """The same if the rows are already empty."""
-    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
+    with at_work(), closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         connection.execute("PRAGMA secure_delete = ON")
         connection.execute(f"PRAGMA synchronous = {policy.synchronous}")
         return _rewrite(connection, path, timeout_s)

@@ -23,6 +23,7 @@ from recollect.errors import (
 from recollect.filesystems import mount_under
 from recollect.guarantees import what_can_be_lost
 from recollect.store import Durability, Options
+from recollect.stores.sqlite.forking import at_work
 
 COMPATIBILITY = 1
 """Increased only by a schema change that older releases cannot work with; kept in the file as ``user_version``."""
@@ -194,7 +195,8 @@ def opening(path: Path) -> Iterator[None]:
     if not path.parent.is_dir():
         raise CannotOpen(f"{path}: the folder {path.parent} does not exist; create it first")
     try:
-        yield
+        with at_work():
+            yield
     except PermissionError as error:
         raise CannotOpen(f"{path}: {error.strerror}; is the folder writable?") from error
     except FileNotFoundError as error:
@@ -216,8 +218,7 @@ def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: f
     """
     created = not path.exists()
     private.make_file(path, mode)
-    connection = sqlite3.connect(path, timeout=0, isolation_level=None)
-    try:
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
         if created:
             connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
         modes: list[str] = []
@@ -239,8 +240,6 @@ def prepare_file(path: Path, policy: ChosenPolicy, mode: int | None, deadline: f
         if not created and not until(deadline, lambda: _check_whole(connection, path)):
             raise EngineUnavailable(f"{path} is locked by another process")
         identity = _create_schema(connection, path, deadline)
-    finally:
-        connection.close()
     if created:
         _sync_folder(path.parent)
     return identity

@@ -198,10 +198,11 @@ class SqliteStore(SqliteMoving):
         started = time.monotonic()
         self._check(self._guard.harm_before_write())
         try:
-            cursor = self._writer.execute(
-                _INSERT_ALONE,
-                (known.id << 32 | sequence, append.records[0], time.time(), known.id, sequence),
-            )
+            with self._writing:
+                cursor = self._writer.execute(
+                    _INSERT_ALONE,
+                    (known.id << 32 | sequence, append.records[0], time.time(), known.id, sequence),
+                )
         except sqlite3.IntegrityError:
             return None
         except sqlite3.Error as error:

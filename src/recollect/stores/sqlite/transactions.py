@@ -32,6 +32,7 @@ from recollect.owner import Owner
 from recollect.slices import too_long
 from recollect.store import Durability, Options
 from recollect.stores.sqlite.file import CHECKPOINT_PAGES, ChosenPolicy, code_of, is_locked, until
+from recollect.stores.sqlite.forking import at_work
 from recollect.stores.sqlite.guard import FileGuard
 
 INLINE_MAX_S = 0.002
@@ -69,6 +70,8 @@ class SqliteTransactions(ABC, Generic[Job]):
         self._writer = self._connect()
         self._reader = self._connect()
         self._far_reader = self._connect()
+        self._writing, self._reading, self._far_reading = (at_work() for _ in range(3))
+        """Held while these connections are used."""
         for connection in (self._writer, self._reader, self._far_reader):
             connection.execute(
                 "SELECT 1 FROM sqlite_master"
@@ -96,7 +99,7 @@ class SqliteTransactions(ABC, Generic[Job]):
 
     async def _release(self) -> None:
         await asyncio.to_thread(self._end_threads)
-        with self._guard.closing():
+        with self._guard.closing(), self._writing, self._reading, self._far_reading:
             for connection in (self._reader, self._far_reader, self._writer):
                 connection.close()
 
@@ -166,14 +169,15 @@ class SqliteTransactions(ABC, Generic[Job]):
     ) -> list[Any] | None:
         """Runs the jobs in one transaction; None if another process, or another writer of ours, kept the lock."""
         connection = writer or self._writer
-        try:
-            results = self._transaction(jobs, time.monotonic() + wait_s, connection)
-        except BaseException:  # whatever it is, a transaction left open would lock everybody out
-            self._roll_back(connection)
-            raise
-        if results is None:
-            self._roll_back(connection)
-        return results
+        with self._writing:
+            try:
+                results = self._transaction(jobs, time.monotonic() + wait_s, connection)
+            except BaseException:  # whatever it is, a transaction left open would lock everybody out
+                self._roll_back(connection)
+                raise
+            if results is None:
+                self._roll_back(connection)
+            return results
 
     def _transaction(
         self, jobs: list[Job], deadline: float, connection: sqlite3.Connection
@@ -221,7 +225,8 @@ class SqliteTransactions(ABC, Generic[Job]):
         try:
             if inline and self._policy.journal == "wal":
                 try:
-                    return query(self._reader)
+                    with self._reading:
+                        return query(self._reader)
                 except sqlite3.OperationalError as error:
                     if not is_locked(error):
                         raise
@@ -254,8 +259,9 @@ class SqliteTransactions(ABC, Generic[Job]):
         reader = self._far_reader
         reader.set_progress_handler(lambda: time.monotonic() > deadline, PROGRESS_STEPS)
         try:
-            if not until(deadline, lambda: answer.append(query(reader))):
-                raise EngineUnavailable(f"{self._path} was locked for {self._timeout_s:g} s")
+            with self._far_reading:
+                if not until(deadline, lambda: answer.append(query(reader))):
+                    raise EngineUnavailable(f"{self._path} was locked for {self._timeout_s:g} s")
         finally:
             reader.set_progress_handler(None, 0)
         return answer[0]
