@@ -93,3 +93,15 @@ def test_a_store_that_lost_everything_as_documented_may_refuse_what_is_there_ins
 def test_where_the_end_is_missing_it_may_have_recovered() -> None:
     verdict = analyze(failing(healed()).history(truncated=True))
     assert (verdict.status, verdict.anomalies) == ("unknown", ())
+
+
+def test_a_store_that_refuses_as_it_declared_is_not_away() -> None:
+    for declared, names in (((), ["does-not-recover"]), (("ConversationFull",), [])):
+        script = written(expected_errors=declared)
+        script.inject("restart")
+        script.heal("restart")
+        for _ in range(FAILED_MIN):
+            script.wait(1.0)
+            script.begin(1)
+            script.fail(1, "ConversationFull: start a new one")
+        assert script.names() == names

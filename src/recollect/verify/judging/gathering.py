@@ -326,7 +326,7 @@ class _Collector:
         if event.kind == "ok":
             self.healed = self.evidence.outage = None
         else:
-            self.evidence.outage = _outage(self.evidence.outage, self.healed, event)
+            self.evidence.outage = _outage(self.evidence, self.healed, event)
 
     def _not_acknowledged(self, session: SessionEvidence, turn: int, kind: str) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
@@ -558,8 +558,11 @@ def _join_parts(evidence: Evidence, turn: int, spans: int, event: Event) -> None
     evidence.parts[turn] = whole
 
 
-def _outage(before: Outage | None, healed: Event, failed: Event) -> Outage:
-    """One more write has failed since the healing."""
+def _outage(evidence: Evidence, healed: Event, failed: Event) -> Outage | None:
+    """One more write has failed since the healing; one that the store refused as it had declared says nothing."""
+    before, name = evidence.outage, (failed.error or "").partition(":")[0]
+    if name in evidence.header.expected_errors:
+        return before
     return Outage(
         healed.operation,
         healed.index,

@@ -260,6 +260,8 @@ class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):
     retain_s: float | None = None
     keeps_last: int | None = None
     """How many messages of a session the target says it keeps; None means all of them."""
+    expected_errors: tuple[str, ...] = ()
+    """Names of exceptions that the target declares as answers: nothing was written."""
     loss_errors: tuple[str, ...] = ()
     """Names of exceptions with which the target's reads say that something is gone."""
     refresh: RefreshRule = "append"

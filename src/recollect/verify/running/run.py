@@ -209,6 +209,7 @@ class Run:
             abilities=tuple(sorted(self._clients.abilities)),
             retain_s=self.scenario.retain_s,
             keeps_last=ready.keeps_last,
+            expected_errors=tuple(ready.expected_errors),
             loss_errors=tuple(ready.loss_errors),
             refresh=ready.refresh,
             # A run that was made smaller says what it can with the few operations that it has.
