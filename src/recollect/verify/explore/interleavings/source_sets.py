@@ -7,10 +7,11 @@ that was tried earlier sleeps as long as every step since commutes with it (slee
 tell apart go to their end; one that turns out to be such is cut short.
 
 A step also comes after the one that made it possible: a reply that a lock held back, after the step that gave it back.
-Steps of one line come one after the other. In a process of tasks each step is a line by itself, and what puts the steps
-of one operation in order is what they touch, so a client that can do one of several things next races with itself: two
-requests sent together, a reply and giving up. Where a line can go on in several ways, such races are not seen: for that
-program, every step is tried in every state, except those that sleep.
+Steps of one line come one after the other, and mostly each client is a line. Where callers may give up, each step is a
+line by itself, and what puts the steps of one operation in order is what they touch: so a client races with itself, a
+reply with giving up. That costs more runs that are cut short where much of a client's work conflicts. Where a line can
+go on in several ways (two requests sent together), such races are not seen: for that program, every step is tried in
+every state, except those that sleep.
 """
 
 from __future__ import annotations

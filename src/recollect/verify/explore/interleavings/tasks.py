@@ -422,7 +422,7 @@ class TaskWorld:
             self._timers_set = timers
 
     def _enabled(self, loop: SteppedLoop) -> list[StepOption]:
-        found = StepOptions(alone=True)
+        found = StepOptions(alone=self._cancellations > 0)
         self._outside.offer(found)
         if not self._free:
             self._seats.offer(found, self._begin)
