@@ -107,6 +107,23 @@ def test_both_are_active_and_healed_in_either_order(lasting: str, other: str, tm
     ]
 
 
+def test_a_process_dies_while_a_standby_takes_over(tmp_path: Path) -> None:
+    scenario = Scenario(
+        target="postgres",
+        engine="postgres-ha",
+        policy="first-2",
+        fault="failover+kill-app",
+        variant="failover-lasts",
+        seed=1,
+    )
+    verdict = Run(scenario, tmp_path).execute()
+    assert verdict.status == "held", verdict.reason
+    order = order_of(tmp_path)
+    assert (
+        order.index("injected failover") < order.index("injected kill-app") < order.index("healed failover")
+    )
+
+
 def test_a_part_that_did_not_strike_proves_nothing() -> None:
     script = Script(policy="aof-always", fault="kill-engine+latency")
     script.append(1)

@@ -12,7 +12,7 @@ from recollect.verify.host.errors import EngineError
 from recollect.verify.running.faults.fault import FORCE, ONE_BEHIND, UNFENCED, Injection
 
 NOTICED_S = 0.2
-"""How long it takes until somebody notices that the primary is gone, or that it is back."""
+"""How long it takes until somebody notices that the primary is gone, or that it is back; or goes on, by hand."""
 
 
 class OnStandbys(Injection):
@@ -113,6 +113,7 @@ class SwitchedOver(OnStandbys):
                 self.fence(old)
                 return
             run.kill_engine(old.stop)
+            run.go_on(NOTICED_S)
             self.promote(engine.most_advanced())
             self.reunite()
 
