@@ -41,10 +41,8 @@ SLOWDOWN_MAX = 8
 MEMORY_EXTRA_BYTES = 1 << 30
 VALID = 60
 VARIANTS = 8
-TESTS_LEFT_OUT = (
-    "test_tester",
-    "test_guarantees",
-)  # the first is sampled below, the second is of other modules
+# The first is sampled below, the second is of other modules.
+TESTS_LEFT_OUT = ("test_tester", "test_guarantees")
 TESTS_TOO_SLOW = ("test_a_long_session_read_often_stays_small", "test_random_histories_survive_the_disk")
 MODULES = (
     "folding_reads",

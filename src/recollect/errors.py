@@ -146,9 +146,8 @@ def shown(value: object) -> str:
         return repr(value)
     if type(value) is str:
         return shorten(value)
-    return (
-        f"a value of type {type(value).__name__}"  # which may be large, nested without end, or not printable
-    )
+    # It may be large, nested without end, or not printable.
+    return f"a value of type {type(value).__name__}"
 
 
 def shorten(text: str, length_max: int = 60) -> str:

@@ -102,9 +102,8 @@ def run_here(work: Coroutine[Any, Any, Value]) -> Value:
     """Runs a coroutine that waits for nothing that a loop would have to bring."""
     try:
         while True:
-            waited = work.send(
-                None
-            )  # a bare yield, as of asyncio.sleep(0), lets others run: here there are none
+            # A bare yield, as of asyncio.sleep(0), lets others run: here there are none.
+            waited = work.send(None)
             assert waited is None, "a call that needs an event loop was made without one"
     except StopIteration as ended:
         return ended.value  # type: ignore[no-any-return]

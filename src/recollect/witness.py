@@ -124,9 +124,8 @@ class Witness:
     def _write_if_possible(self, mark: Mark) -> None:
         """A failure is only logged: an older mark catches less, but raises no false alarm."""
         try:
-            if (
-                not mark.noted_ns < _noted_in(self._path) <= time.time_ns()
-            ):  # a time to come is of a clock set back
+            # A time to come is of a clock set back.
+            if not mark.noted_ns < _noted_in(self._path) <= time.time_ns():
                 self._write(mark, mark.noted_ns)
         except OSError as error:
             log.warning(
@@ -144,9 +143,8 @@ class Witness:
         scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
         with open(scratch, "w", opener=private.opener(self._mode)) as file:
             with contextlib.suppress(FileNotFoundError):
-                os.fchmod(
-                    file.fileno(), stat.S_IMODE(self._path.stat().st_mode)
-                )  # keep the mode of the file it replaces
+                # Keep the mode of the file it replaces.
+                os.fchmod(file.fileno(), stat.S_IMODE(self._path.stat().st_mode))
             json.dump(content, file)
             file.flush()
             os.fsync(file.fileno())

@@ -62,9 +62,8 @@ class Histories(Compared):
     def save(self, messages: list[AgentMessage]) -> None:
         for message in messages:
             self.number += 1
-            message.message_id = (
-                f"{self.number} {message.message_id}"  # each is another one, also for the oracle
-            )
+            # Each is another one, also for the oracle.
+            message.message_id = f"{self.number} {message.message_id}"
         self.run(self.ours.save_messages(self.session, messages))
         self.run(self.oracle.save_messages(self.session, messages, state=self.state))
 

@@ -36,9 +36,8 @@ FILES = (
     "langgraph/shelf_sqlite.py",
 )
 
-pytestmark = pytest.mark.filterwarnings(
-    "ignore::pytest.PytestUnraisableExceptionWarning"
-)  # work that never began
+# Work that never began.
+pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 
 
 BOTH = pytest.mark.parametrize("place", ["sqlite", "postgres"], indirect=True)

@@ -50,9 +50,8 @@ async def test_an_erasure_that_another_store_finds_is_no_loss(memory: Memory) ->
         await store.append("s", said("c"))
     report = await memory.audit()
     assert (report.counts, report.messages) == ({}, 1)
-    assert report.sessions == 1 or memory.url.startswith(
-        "sqlite"
-    )  # whose erased sessions stay, without an id
+    # Whose erased sessions stay, without an id.
+    assert report.sessions == 1 or memory.url.startswith("sqlite")
 
 
 async def test_where_nothing_was_ever_stored_nothing_is_in_order(memory: Memory) -> None:

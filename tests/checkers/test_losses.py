@@ -42,9 +42,8 @@ def test_a_message_that_an_overlapping_read_lost_again_is_still_expected() -> No
 def test_a_read_that_began_before_the_loss_was_seen_does_not_bring_the_message_back() -> None:
     script = written(fault="evict")
     script.inject("evict")
-    script.begin_read(
-        3, ask=ReadAsked(last=2)
-    )  # it looks before the engine drops the session, and is slow to say so
+    # It looks before the engine drops the session, and is slow to say so.
+    script.begin_read(3, ask=ReadAsked(last=2))
     script.read(2)
     script.end_read(3, 1, 2)
     script.heal("evict")

@@ -56,9 +56,8 @@ def test_copies_of_a_template_that_fork_and_spawn(tmp_path: Path, program: Path)
 def test_a_kill_in_a_vforked_child_ends_it_and_its_parent(tmp_path: Path, program: Path) -> None:
     """The child borrows its parent's memory, and with it the parent's idea of who it is."""
     with Recorder(tmp_path) as recorder:
-        recorder.faults(
-            Faults(kill_at=2)
-        )  # the first record is the parent's, of the file that its child closes
+        # The first record is the parent's, of the file that its child closes.
+        recorder.faults(Faults(kill_at=2))
         command = [str(program), "vfork", "1", "0"]
         env = {**os.environ, **recorder.env()}
         with subprocess.Popen(command, cwd=tmp_path, env=env, process_group=0) as process:

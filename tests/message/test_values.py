@@ -215,9 +215,8 @@ def graphs(draw: st.DrawFn) -> list[Any]:
                 node.append(item)
             else:
                 key = draw(st.text(st.characters(), max_size=3) | scalars.filter(_hashes))
-                with contextlib.suppress(
-                    TypeError
-                ):  # older numpy cannot compare its 1 with a Decimal's, of equal hash
+                # Older numpy cannot compare its 1 with a Decimal's, of equal hash.
+                with contextlib.suppress(TypeError):
                     node[key] = item
     return [nodes[0]]
 

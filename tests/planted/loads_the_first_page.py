@@ -7,9 +7,8 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.planted import Planted
 from tests.planted.redis_list import connect
 
-PLANTED = Planted(
-    "redis", "aof-always", "restart", "rewrite", ("hidden",), more={"session_messages": 12}
-)  # more than a page, on a busy machine too
+# More than a page, on a busy machine too.
+PLANTED = Planted("redis", "aof-always", "restart", "rewrite", ("hidden",), more={"session_messages": 12})
 
 
 class Paged:

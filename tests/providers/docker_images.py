@@ -108,9 +108,8 @@ def _base(binaries: Iterable[Path]) -> _Root:
     for library in libraries([shell, *binaries]):
         root.copy(library)
         if library.name.startswith("libc.so"):
-            root.copy(
-                library.with_name("libdl.so.2")
-            )  # of the same package, if nobody links with it any more
+            # Of the same package, if nobody links with it any more.
+            root.copy(library.with_name("libdl.so.2"))
     return root
 
 

@@ -183,9 +183,8 @@ def test_a_runner_that_is_killed_while_compose_is_at_work_leaves_nothing(file: P
     with subprocess.Popen(argv, stdout=subprocess.DEVNULL) as runner:
         wait_until(lambda: bool(_at_work(file)), DEADLINE_S, "compose did not begin")
         [(pid, run)] = _at_work(file)
-        wait_until(
-            lambda: bool(left_of(run)), DEADLINE_S, "compose created nothing"
-        )  # the network is its first
+        # The network is its first.
+        wait_until(lambda: bool(left_of(run)), DEADLINE_S, "compose created nothing")
         runner.kill()
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), DEADLINE_S, "compose goes on")
     wait_until(

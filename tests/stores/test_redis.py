@@ -162,9 +162,8 @@ async def test_tls(tmp_path: Path, certified: tuple[Path, Path]) -> None:
     config = tmp_path / "tls.conf"
     config.write_text(served(*certified))
     with started("redis@7", "custom", config) as engine, hands_on(engine) as hands:
-        hands.config_set(
-            "tls-port", port
-        )  # the kit chooses an engine's ports, whatever its configuration says
+        # The kit chooses an engine's ports, whatever its configuration says.
+        hands.config_set("tls-port", port)
         async with open_store(f"rediss://127.0.0.1:{port}/0?ssl_ca_certs={certificate}") as store:
             await store.append("s", say("x" * 100_000))
             assert await texts(store, "s") == ["x" * 100_000]

@@ -141,9 +141,8 @@ async def test_receipts_count_the_primaries_that_serve_now(cluster: RedisCluster
     [elsewhere] = in_slots_of(cluster, other, 1)
 
     async def becomes(store: Store, durability: Durability) -> None:
-        await store.append(
-            mine, [Message("user", "x")]
-        )  # sent on to the new primary, which tells that there is one
+        # Sent on to the new primary, which tells that there is one.
+        await store.append(mine, [Message("user", "x")])
         async with asyncio.timeout(DEADLINE_S):
             while (await store.append(elsewhere, [Message("user", "x")])).durability is not durability:
                 await asyncio.sleep(0.01)
@@ -376,9 +375,8 @@ async def test_a_node_of_another_cluster_in_the_list_is_refused_and_later_ignore
     try:
         other.start()
         nodes = [*cluster.servers, *other.servers]
-        both = "redis+cluster://" + ",".join(
-            f"127.0.0.1:{node.port}" for node in nodes
-        )  # no password fits both
+        # No password fits both.
+        both = "redis+cluster://" + ",".join(f"127.0.0.1:{node.port}" for node in nodes)
         with pytest.raises(CannotOpen, match="these are nodes of 2 clusters"):
             await open_again_and_again(f"{both}?prefix={new_prefix()}")
         async with open_store(f"{both.rpartition(',')[0]}?prefix={new_prefix()}") as store:

@@ -291,9 +291,8 @@ async def test_a_replica_is_not_opened_as_a_store() -> None:
 async def test_a_node_of_a_cluster_is_not_opened_as_a_server(tmp_path: Path) -> None:
     """It would refuse two of three sessions for ever, as safe to retry."""
     config = tmp_path / "cluster.conf"
-    config.write_text(
-        f"cluster-enabled yes\ncluster-port {free_port()}\n"
-    )  # 10,000 above its own may not exist
+    # 10,000 above its own may not exist.
+    config.write_text(f"cluster-enabled yes\ncluster-port {free_port()}\n")
     with started("redis@7", "custom", config) as engine:
         with pytest.raises(CannotOpen, match="one node of a cluster"):
             await open_store(address(engine))

@@ -94,13 +94,11 @@ QUIET = [(0.1, "nothing")]
     during=st.lists(st.tuples(st.floats(0.001, 0.15), EVENTS), max_size=30),
     looks_each=st.integers(1, 4),
 )
-@example(
-    [], [*QUIET * 3, (0.1, "slow"), (0.1, "rewrite")], 1
-)  # a new file, while the old one is still being synced
+# A new file, while the old one is still being synced.
+@example([], [*QUIET * 3, (0.1, "slow"), (0.1, "rewrite")], 1)
 @example([(0.1, "slow"), (0.1, "rewrite")], [], 1)
-@example(
-    [(0.6, "slow"), (0.1, "write"), (0.1, "nothing")], [], 1
-)  # an fsync of what came before is under way
+# An fsync of what came before is under way.
+@example([(0.6, "slow"), (0.1, "write"), (0.1, "nothing")], [], 1)
 def test_what_is_believed_to_be_fsynced_is(
     before: list[tuple[float, str]], during: list[tuple[float, str]], looks_each: int
 ) -> None:

@@ -47,9 +47,8 @@ async def test_a_connection_made_as_its_caller_is_cancelled_is_closed() -> None:
     wire = FakeWire()
 
     async def connected() -> Wire:
-        asyncio.get_running_loop().call_soon(
-            opening.cancel
-        )  # after the connection, before its caller is told
+        # After the connection, before its caller is told.
+        asyncio.get_running_loop().call_soon(opening.cancel)
         return cast(Wire, wire)
 
     shard._connect_now = connected  # type: ignore[method-assign]

@@ -158,9 +158,8 @@ async def test_a_turn_that_is_tried_again(
     collected: Collected, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with open_store(f"sqlite:///{tmp_path}/memory.db") as store:
-        await store.append(
-            "s", said("zero")
-        )  # from now on this task is alone, and its appends are not grouped
+        # From now on this task is alone, and its appends are not grouped.
+        await store.append("s", said("zero"))
         with monkeypatch.context() as broken:
             broken.setattr(SqliteStore, "_append_now", _no_answer)
             for _ in range(2):

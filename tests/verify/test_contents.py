@@ -240,9 +240,8 @@ def test_a_class_gets_a_timestamp_of_its_type_if_it_must_have_one() -> None:
         content: str
         timestamp: datetime = datetime.max  # noqa: DTZ901
 
-    Stamped.__init__.__annotations__["timestamp"] = (
-        datetime  # as a module without postponed annotations has it
-    )
+    # As a module without postponed annotations has it.
+    Stamped.__init__.__annotations__["timestamp"] = datetime
     assert isinstance(OwnClass(Stamped).make(Said(3, "hello")).timestamp, datetime)
     assert OwnClass(StampsItself).make(Said(3, "hello")).timestamp == datetime.max  # noqa: DTZ901
 

@@ -63,9 +63,8 @@ def test_a_lock_that_all_tasks_of_a_process_share_is_one_finding(
 
 
 def test_the_same_store_with_a_lock_for_each_call_holds(tmp_path: Path) -> None:
-    found = verify(
-        f"{STORES}:LockOfTheCall", tmp_path / "out", "--writers", "2", expect=(0, 3)
-    )  # 3: a machine too busy for a cell
+    # 3: a machine too busy for a cell.
+    found = verify(f"{STORES}:LockOfTheCall", tmp_path / "out", "--writers", "2", expect=(0, 3))
     (cell,) = (cell for cell in found["cells"] if cell["workload"] == INTERLEAVINGS)
     assert found["findings"] == []
     assert cell["replay"] is None

@@ -195,9 +195,8 @@ async def test_an_older_state_that_is_restored_and_a_swapped_volume(tmp_path: Pa
             restore(tmp_path / "backup", engine.data)
             engine.start()
             assert watched.memory.window_s == 0
-            for said in watched.memory.said_in(
-                watched.canary.sessions[0]
-            ):  # older than what clocks may differ
+            # Older than what clocks may differ.
+            for said in watched.memory.said_in(watched.canary.sessions[0]):
                 watched.memory.note_said(said._replace(acknowledged_at=said.acknowledged_at - 60))
             assert [alarm.name for alarm in await watched.told()] == ["rolled-back"]
             await watched.heard(3)

@@ -173,9 +173,8 @@ class Generation:
         """Fsyncs what Chroma wrote and did not."""
         for folder, _, names in os.walk(self.path):
             for name in names:
-                if name != _STATE and not name.startswith(
-                    _DATABASE
-                ):  # closing those would drop SQLite's locks
+                # Closing those would drop SQLite's locks.
+                if name != _STATE and not name.startswith(_DATABASE):
                     _sync(Path(folder, name))
             _sync(Path(folder))
         self._write_state(flushing=False)

@@ -357,9 +357,8 @@ def context_of(
     lines: list[str] = []
     left = budget_tokens
     for hit in search.hits:
-        line = (
-            f"- {' '.join(hit.memory.text.split())}"  # one line each: a memory cannot pretend to be another
-        )
+        # One line each: a memory cannot pretend to be another.
+        line = f"- {' '.join(hit.memory.text.split())}"
         cost = count_tokens(line + "\n")
         if hit.score < score_min or not hit.memory.text or cost > left:
             continue

@@ -176,9 +176,8 @@ def _check_ours(path: Path) -> None:
     if empty:
         return
     log = Path(f"{path}-wal")
-    how = (
-        "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
-    )  # which leaves no file beside it
+    # Which leaves no file beside it.
+    how = "mode=ro" if log.exists() and log.stat().st_size else "immutable=1"
     another = CannotOpen(f"{path} is not the memory of a watch; name another file with --memory")
     try:
         with closing(sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True)) as file:

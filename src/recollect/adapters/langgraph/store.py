@@ -278,9 +278,8 @@ class RecollectStore(BaseStore):
                 best = await self._current(namespace, search.hits, lambda kept: _fits(kept.value, op.filter))
                 if len(best) >= wanted or len(search.hits) < k or k == RANKED_MAX:
                     break
-                k = min(
-                    RANKED_MAX, 4 * k
-                )  # versions that are gone, other texts of the same items, what the filter drops
+                # Versions that are gone, other texts of the same items, what the filter drops.
+                k = min(RANKED_MAX, 4 * k)
             ranked += best
         ranked.sort(key=lambda pair: -pair[1])
         return ranked[:wanted]

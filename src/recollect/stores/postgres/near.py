@@ -91,9 +91,8 @@ class NearPostgres:
         except RecollectError:  # told on the other way
             return
         self._possible = PostgresWire.is_possible(connection)
-        if (
-            self._possible and self._wire is None
-        ):  # else that of a caller who was interrupted in waiting for it
+        # Else that of a caller who was interrupted in waiting for it.
+        if self._possible and self._wire is None:
             self._wire = PostgresWire(connection)
         else:
             self._pool.release(connection)

@@ -159,9 +159,8 @@ class PostgresStore(PostgresMoving):
         last = INTEGER_MAX if last is None else last
         deadline = time.monotonic() + self._timeout_s
         known = self._known.of(key)
-        before = (
-            known.told
-        )  # taken before reading: later acknowledgements must not be compared with this read
+        # Taken before reading: later acknowledgements must not be compared with this read.
+        before = known.told
         if self._touch_on_read:
             await self._touch(key, deadline)
         if last == 0:

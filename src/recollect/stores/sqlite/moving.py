@@ -42,9 +42,8 @@ class SqliteMoving(SqliteChanges):
     async def restore(self, session: str, piece: Piece) -> None:
         """See `recollect.moving.Movable`."""
         key = session_key(session)
-        if (
-            piece.last > SEQUENCE_MAX
-        ):  # a place has 32 bits for it: the rest would be another session's number
+        # A place has 32 bits for it: the rest would be another session's number.
+        if piece.last > SEQUENCE_MAX:
             raise Refused(
                 f"session {shorten(session)} is at {piece.last:,}; SQLite holds up to {SEQUENCE_MAX:,} messages of one"
             )

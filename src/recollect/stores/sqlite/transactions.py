@@ -91,9 +91,8 @@ class SqliteTransactions(ABC, Generic[Job]):
         """In a fork this does nothing: the connections and their threads belong to the parent."""
         if self._closed or not self._owner.may_close(after_loop=True):
             return
-        self._closed = (
-            True  # at once: it is closed only once, and those who go on writing do not keep it open
-        )
+        # At once: it is closed only once, and those who go on writing do not keep it open.
+        self._closed = True
         await self._batcher.drain()
         await self._release()
 

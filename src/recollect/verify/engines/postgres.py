@@ -165,9 +165,8 @@ class PostgresEngine(LocalServer):
         settings |= {"unix_socket_directories": str(self.socket_folder), "hba_file": str(self._hba)}
         argv = [self.build.location, "-D", str(self._data), "-p", str(self.port)]
         if any(not space.is_symlink() for space in (self._data / "pg_tblspc").glob("*")):
-            settings["allow_in_place_tablespaces"] = (
-                "on"  # a copy has them inside, and recovery would refuse that
-            )
+            # A copy has them inside, and recovery would refuse that.
+            settings["allow_in_place_tablespaces"] = "on"
         if self._policy.config is not None:
             settings |= self._custom_files(self._policy.config)
         for key, value in settings.items():

@@ -484,9 +484,8 @@ def _workloads(
         return fitting
     possible = [(name, misfit) for name, misfit in fitting if misfit is None]
     if request.overview and not request.full and case.fault == "none":
-        return (
-            possible[:2] if case.variant == ONE_WRITER else possible[:1]
-        )  # all stores in a minute: faults too
+        # All stores in a minute: faults too.
+        return possible[:2] if case.variant == ONE_WRITER else possible[:1]
     if own:
         return possible
     beside = () if request.overview and not request.full else BESIDE.get(case.fault, ())

@@ -161,9 +161,8 @@ async def _of_postgres() -> list[Settings]:
                 found.append({_SYNCHRONOUS: str(await connection.fetchval(f"SHOW {_SYNCHRONOUS}"))})
     for connection in _objects("psycopg", "Connection"):
         with contextlib.suppress(Exception):
-            if (
-                connection.info.transaction_status == 0
-            ):  # idle; otherwise the question would become part of its transaction
+            # Idle; otherwise the question would become part of its transaction.
+            if connection.info.transaction_status == 0:
                 answer = connection.pgconn.exec_(f"SHOW {_SYNCHRONOUS}".encode())
                 found.append({_SYNCHRONOUS: answer.get_value(0, 0).decode()})
     return found

@@ -167,9 +167,8 @@ class _Responder:
         if self._beside:
             sys.setswitchinterval(SWITCH_S)
             with contextlib.suppress(Exception):
-                await perform(
-                    target, PROBE
-                )  # this thread also makes the stores per session, as it makes a shared one
+                # This thread also makes the stores per session, as it makes a shared one.
+                await perform(target, PROBE)
         threads = [
             threading.Thread(target=asyncio.run, args=(one.work(target, ready),), daemon=True)
             for one in self._beside

@@ -185,10 +185,8 @@ class Workers:
             start_fork_server()
             try:
                 process.start()
-            except (
-                EOFError,
-                OSError,
-            ) as error:  # the fork server is gone: it imports these libraries before anything else
+            except (EOFError, OSError) as error:
+                # The fork server is gone: it imports these libraries before anything else.
                 ours.close()
                 raise TargetBroken(
                     f"target {spec!r}: a library that {spec.partition(':')[0]} imports ended its process"

@@ -519,9 +519,8 @@ def _rounds(
         # One client makes nobody wait: all that it can do has no preemption.
         is_alone = how == "tasks" and len(pursuit.program.clients) == 1
         yield pursuit, pursuit.exhausting if is_alone else pursuit.by_preemptions, until
-    if (
-        how != "threads" and not asked.cancel
-    ):  # with a caller that gives up, those of two clients are far more
+    # With a caller that gives up, those of two clients are far more.
+    if how != "threads" and not asked.cancel:
         for pursuit, until in _shares(pursuits, end):
             yield pursuit, pursuit.exhausting, until
     for bound in range(2, asked.bound + 1):

@@ -404,10 +404,8 @@ def _who_waits(handle: asyncio.Handle) -> str:
     """The client that waits for a thread's answer."""
     called = handle._callback  # type: ignore[attr-defined]
     called = called.func if isinstance(called, partial) else called
-    for argument in (
-        getattr(called, "__self__", None),
-        *(handle._args or ()),
-    ):  # `future.set_result` is a future's
+    # `future.set_result` is a future's.
+    for argument in (getattr(called, "__self__", None), *(handle._args or ())):
         if isinstance(argument, asyncio.Future):
             for _, context in getattr(argument, "_callbacks", None) or ():
                 return str(context.get(ACTOR, "*"))

@@ -215,9 +215,8 @@ def _lock_crosswise(run: FaultedRun, connection: PgConnection) -> None:
     end = time.monotonic() + WAITER_TIMEOUT_S
     while connection.value(waiting) == "0" and time.monotonic() < end:
         run.go_on(0.005)
-    with contextlib.suppress(
-        PgError
-    ):  # on a busy machine the other one may not look in time: then we are ended
+    # On a busy machine the other one may not look in time: then we are ended.
+    with contextlib.suppress(PgError):
         connection.ask(f"SELECT pg_advisory_lock({_LOCK_ONE})")
     connection.ask("SELECT pg_advisory_unlock_all()")
     run.go_on(AGAIN_S)

@@ -68,9 +68,8 @@ def _fork(planner: Planner, session: str, named: str) -> Plan:
     if (yield ReadBack(copy, positioned=True)) != "ok":
         return
     yield ForkOff(copy, second)
-    if (
-        "forget" in planner.abilities and planner.undisturbed
-    ):  # a promised loss may bring back what was forgotten
+    # A promised loss may bring back what was forgotten.
+    if "forget" in planner.abilities and planner.undisturbed:
         yield Forget(copy)
     elif "replace" in planner.abilities:
         yield ReplaceAll(copy, (Body(sentence(planner.rng)),))
