@@ -30,6 +30,7 @@ from recollect.verify.engines.local import LocalServer
 from recollect.verify.engines.options import EngineOptions
 from recollect.verify.engines.password import new_password, scram_verifier
 from recollect.verify.engines.postgres_follower import PostgresFollower
+from recollect.verify.engines.postgres_programs import programs_of
 from recollect.verify.engines.protocols import Policy
 from recollect.verify.engines.recipe import Following, Login, Recipe, RunIn
 from recollect.verify.host import folder, ports
@@ -109,7 +110,7 @@ class PostgresEngine(LocalServer):
     stop_signal = signal.SIGINT  # "fast": end the sessions, write a checkpoint
 
     def __init__(self, build: Build, options: EngineOptions, primary: PostgresEngine | None = None) -> None:
-        cluster.check_reachable(Path(build.location))
+        programs_of(build)
         for path in filter(None, (options.root, options.data)):
             cluster.check_reachable(path)
         super().__init__(build, options)
@@ -122,7 +123,7 @@ class PostgresEngine(LocalServer):
 
     @property
     def programs(self) -> Path:
-        return Path(self.build.location).parent
+        return programs_of(self.build)
 
     @property
     def address(self) -> Address:
@@ -163,7 +164,13 @@ class PostgresEngine(LocalServer):
     def _launch(self, env: dict[str, str]) -> Launch:
         settings = {**_SETTINGS, **self._policy.settings}
         settings |= {"unix_socket_directories": str(self.socket_folder), "hba_file": str(self._hba)}
-        argv = [self.build.location, "-D", str(self._data), "-p", str(self.port)]
+        argv = [
+            str(self.programs / Path(self.build.location).name),
+            "-D",
+            str(self._data),
+            "-p",
+            str(self.port),
+        ]
         if any(not space.is_symlink() for space in (self._data / "pg_tblspc").glob("*")):
             # A copy has them inside, and recovery would refuse that.
             settings["allow_in_place_tablespaces"] = "on"
@@ -281,8 +288,7 @@ class PostgresEngine(LocalServer):
             # pg_upgrade only takes a cluster that was shut down cleanly.
             self.alive() or self.start()
             self.stop()
-        cluster.check_reachable(Path(build.location))
-        cluster.upgrade(self._data, self.programs, Path(build.location).parent)
+        cluster.upgrade(self._data, self.programs, programs_of(build))
         self.build = build
         return self.start()
 
@@ -292,7 +298,7 @@ class PostgresEngine(LocalServer):
 
     def swap(self, version: str) -> Endpoint:
         build = providers.find(f"postgres@{version}")
-        cluster.check_reachable(Path(build.location))
+        programs_of(build)
         return self._start_under(build)
 
     def replica(self) -> PostgresReplica:

@@ -20,6 +20,7 @@ from recollect.verify import providers
 from recollect.verify.engines import Endpoint, Engine
 from recollect.verify.engines import postgres_cluster as cluster
 from recollect.verify.engines.postgres import PostgresEngine
+from recollect.verify.engines.postgres_programs import programs_of
 from recollect.verify.engines.redis import RedisConsole
 from recollect.verify.host.errors import NotInstalled
 from recollect.verify.host.waiting import wait_until
@@ -109,7 +110,7 @@ def _programs(version: str) -> Path:
     major = version.partition(".")[0]
     for provider in ("system", "wheel"):
         with suppress(NotInstalled):
-            return Path(providers.find(f"postgres@{major}", provider).location).parent
+            return programs_of(providers.find(f"postgres@{major}", provider))
     raise NotInstalled(
         f"pg_dump of PostgreSQL {major} is not on this machine, and the container is dumped from here"
     )
