@@ -79,7 +79,9 @@ def test_every_kind_of_operation_in_words(tmp_path: Path) -> None:
         history.invoke_read(0, "s")
         history.ok_read(0, [Element(number, number) for number in (1, 3, 5, 7, 9)])
         history.invoke(0, "s", "count")
-        ended = history.ok(0, RowsCounted(5))
+        history.ok(0, RowsCounted(5))
+        history.invoke(0, "s", "count")
+        ended = history.ok(0, RowsCounted(0))
     steps = steps_of(History(path), WitnessEvents(session="s", events=(ended,)))
     assert [step.text for step in steps] == [
         "appends m0, expecting 0: no answer",
@@ -89,6 +91,7 @@ def test_every_kind_of_operation_in_words(tmp_path: Path) -> None:
         "forgets the session",
         "reads: m1, m3, m5, … m9 (5)",
         "the engine has 5 messages",
+        "the engine has no message in plain text",
     ]
     assert steps[-1].process == EVERYONE
 

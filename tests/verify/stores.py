@@ -173,6 +173,10 @@ def shapeless(endpoint: Endpoint) -> Shapeless:
     return Shapeless()
 
 
+def returns_nothing(endpoint: Endpoint) -> None:
+    Shapeless()
+
+
 def raises(endpoint: Endpoint) -> None:
     raise RuntimeError("no database configured")
 

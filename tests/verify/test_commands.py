@@ -92,6 +92,10 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
         (["verify", "tests.verify.stores:raises", "--engine", "sqlite"], "no database configured"),
         (["verify", "tests.verify.stores:shapeless", "--engine", "sqlite"], "no known shape"),
         (
+            ["verify", "tests.verify.stores:returns_nothing", "--engine", "sqlite"],
+            "The factory returned None",
+        ),
+        (
             ["verify", "tests.verify.stores:ends_at_once", "--engine", "sqlite"],
             "stores:ends_at_once': the target's",
         ),

@@ -125,6 +125,13 @@ def test_what_was_sent_is_counted(stream: bytes, writes: int | None) -> None:
     assert writes_in(stream) == writes
 
 
+@pytest.mark.parametrize(
+    ("error", "told"), [(KeyError(), "KeyError"), (ValueError(" two\n lines "), "ValueError: two lines")]
+)
+def test_an_error_without_words_is_its_name(error: Exception, told: str) -> None:
+    assert outcomes.describe(error) == told
+
+
 @pytest.mark.parametrize(("name", "outcome"), [("first_refused", "fail"), ("second_refused", "unknown")])
 def test_what_the_engine_refuses_is_judged_by_what_it_had_taken(
     name: str, outcome: str, tmp_path: Path

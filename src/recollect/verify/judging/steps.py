@@ -191,7 +191,7 @@ class _Narrator:
             # Its first part counts as a read of the session: later reads are saved as differences from it.
             self._view(begun, ended, value.parts[0].ask, value.parts[0].seen)
         if isinstance(value, RowsCounted):
-            return f"the engine has {value.rows} message{'s'[: value.rows != 1]}"
+            return f"the engine has {_counted(value.rows)}"
         return asks
 
     def _view(self, begun: Event, ended: Event, ask: ReadAsked | None, seen: Seen) -> View:
@@ -230,6 +230,11 @@ class _Narrator:
             return f"saves its list with {_names(new)}"
         left_out = set(from_runs(write.dropped))
         return f"saves {_names([number for number in list_read if number >= 0 and number not in left_out] + new)}"
+
+
+def _counted(rows: int) -> str:
+    """Messages are looked for by their text: one that the store encrypts or compresses may be there unseen."""
+    return f"{rows} message{'s'[: rows != 1]}" if rows else "no message in plain text"
 
 
 def _expecting(position: int | None) -> str:

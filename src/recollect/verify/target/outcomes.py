@@ -100,7 +100,7 @@ def of_read(error: BaseException) -> Failure:
 def describe(error: BaseException, scrub: Callable[[str], str] = str) -> str:
     """The error in one line; `scrub` removes secrets before the line is cut."""
     text = " ".join(scrub(str(error)).split()).encode("utf-8", "backslashreplace").decode()
-    return f"{type(error).__name__}: {text}"[:300]
+    return f"{type(error).__name__}: {text}"[:300] if text else type(error).__name__
 
 
 def kinds(error: BaseException) -> list[str]:

@@ -195,6 +195,8 @@ OTHERWISE = (
 def _why(store: Any, per_session: bool) -> str:
     """What is wrong with methods that have the right names, or else what was found and what is known."""
     given, other = "factory(endpoint)", "factory(endpoint, session)"
+    if store is None:
+        return "The factory returned None; it has to return the store"
     if per_session:
         given, other = other, given
     if inspect.isgenerator(store) or isinstance(store, _MANAGERS):
