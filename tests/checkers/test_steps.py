@@ -118,6 +118,27 @@ def test_of_a_long_run_what_the_witness_names_and_what_is_next_to_it(tmp_path: P
     assert [step.text for step in steps if step.told] == ["appends m5", "appends m30"]
 
 
+def test_of_a_long_run_the_fault_before_is_shown_and_not_only_one_that_came_later(tmp_path: Path) -> None:
+    path = tmp_path / "history.jsonl"
+    ends = []
+    with path.open("wb") as file, HistoryWriter(file, HistoryHeader(recollect="0")) as history:
+        for number in range(40):
+            if number in (5, 12, 31):
+                history.fault_injected("clock-forward")
+            history.invoke_write(0, "s", "append", WriteAsked(number, (number,)))
+            ends.append(history.ok(0))
+    steps = steps_of(History(path), WitnessEvents(session="s", events=(ends[30],)), 4)
+    assert [step.text for step in steps] == [
+        "… 13 more steps …",
+        "clock-forward",
+        "… 17 more steps …",
+        "appends m29",
+        "appends m30",
+        "clock-forward",
+        "… 9 more steps …",
+    ]
+
+
 @pytest.mark.parametrize(("abilities", "text"), [((), "reads: m0"), (("last",), "reads the last 2: m0")])
 def test_a_store_without_a_limit_reads_everything(
     tmp_path: Path, abilities: tuple[str, ...], text: str

@@ -293,12 +293,14 @@ def _short(text: str) -> str:
 
 
 def shortened(steps: Sequence[StepTaken], steps_max: int = STEPS_MAX) -> tuple[StepTaken, ...]:
-    """The steps that the witness names and those nearest to them; the gaps say how many are left out."""
+    """The steps that the witness names and those nearest to them; the gaps say how many are left out. What happened to
+    the engine before them is among them: without it, a fault that came later would look like the cause."""
     if len(steps) <= steps_max + 2:  # a line saying that steps are left out would take as much room
         return tuple(steps)
     anchors = [place for place, step in enumerate(steps) if step.told] or [len(steps) - 1]
     by_distance = sorted(range(len(steps)), key=lambda place: min(abs(place - anchor) for anchor in anchors))
-    kept = set(by_distance[:steps_max])
+    struck = [place for place in range(anchors[-1]) if steps[place].is_outside][-1:]
+    kept = {*struck, *[place for place in by_distance if place not in struck][: steps_max - len(struck)]}
     shown: list[StepTaken] = []
     left_out = 0
     for place, step in enumerate(steps):
