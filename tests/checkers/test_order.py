@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recollect.verify.judging.op import Element, ReadAsked
 
 from .history_script import Script, written
@@ -188,6 +190,23 @@ def test_stale_and_own_write_missing() -> None:
     own.read(1, 0, 1, 2)
     own.read(2, 0, 1, 2, 3)
     assert own.names() == ["own-write-missing"]
+
+
+@pytest.mark.parametrize(
+    ("reader", "variant", "named"),
+    [
+        (2, "several-writers", "Process 2"),
+        (2, "several-callers", "Process 2"),
+        (1, "several-callers", "Caller 1"),
+    ],
+)
+def test_who_shares_a_process_is_no_process(reader: int, variant: str, named: str) -> None:
+    script = written(fault="none", variant=variant)
+    script.append(0)
+    script.append(1)
+    script.read(reader, 0, 1, 2, 4)
+    script.read(3, 0, 1, 2, 3, 4)
+    assert script.only().sentence.startswith(f"{named} read an old state")
 
 
 def test_a_reader_that_sees_less_than_before() -> None:

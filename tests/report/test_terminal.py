@@ -108,6 +108,16 @@ def test_a_writer_that_was_started_again_is_one_at_a_time() -> None:
     assert size_of(restarted) == once.replace("writers", "writers at a time")
 
 
+def test_writers_that_share_a_process_are_called_callers() -> None:
+    lead = shrunk()
+    assert lead.smallest_run is not None
+    scenario = msgspec.structs.replace(lead.smallest_run.scenario, variant="several-callers")
+    small = msgspec.structs.replace(lead.smallest_run, scenario=scenario)
+    text = shown(msgspec.structs.replace(lead, smallest_run=small))
+    assert re.search(r"caller 0 +caller 1 +process 2", text)
+    assert "2 callers, " in text
+
+
 def test_what_hangs_is_named() -> None:
     assert "note: a read took longer than 15 s [a:make kill-engine]" in shown(
         result("a:make", "unknown", notes=("a read took longer than 15 s",)), verbose=True
@@ -205,6 +215,14 @@ def test_what_is_left_out_is_no_step_of_the_engine_s() -> None:
     [place] = [place for place, line in enumerate(lines) if "40 more steps" in line]
     assert "engine" not in lines[place - 1], "nothing happened to it"
     assert lines[place + 1].split()[0] == "1", "it has no number"
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_steps_below_each_other_have_no_line_for_names(width: int) -> None:
+    file = io.StringIO()
+    terminal.show(Console(file=file, width=width), Results(folder="runs/x", results=(shrunk(),)))
+    blank = [not line.strip() for line in file.getvalue().splitlines()]
+    assert sum(blank) == 2, "one before the finding, and one before its steps"
 
 
 def test_under_verbose_no_step_and_no_row_is_left_out() -> None:

@@ -8,9 +8,12 @@ only, so a hundred thousand lost messages cost one sentence.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from recollect.verify.judging.evidence import NEVER, OLDER_DATA, Disturbance, Evidence
+
+SEVERAL_CALLERS: Final = "several-callers"
+"""The variant in which writers share one process and its store."""
 
 
 class Detection(NamedTuple):
@@ -46,6 +49,13 @@ class Checker(Protocol):
 
 def name_of(message: int) -> str:
     return f"m{message}"
+
+
+def client_named(evidence: Evidence, process: int) -> str:
+    """`process 2`; or `caller 2` where it shares its process and store with others: there, no second process is to
+    blame."""
+    shares = evidence.header.variant == SEVERAL_CALLERS and process in evidence.turn_process
+    return f"{'caller' if shares else 'process'} {process}"
 
 
 def subject(evidence: Evidence, detection: Detection) -> str:

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import msgspec
 
+from recollect.verify.judging.detection import SEVERAL_CALLERS
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.matrix.findings import NO_FAULT, Finding, is_alone
 from recollect.verify.matrix.results import Results
 from recollect.verify.matrix.selection import DEFAULT_WORKLOADS
-from recollect.verify.running.faults.process import SEVERAL_CALLERS
 from recollect.verify.running.scenario import Scenario
 
 TOGETHER = frozenset({"older-writer", "newer-writer", "ttl-drift"})

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from string import ascii_uppercase
 
 from recollect.printable import counted
+from recollect.verify.judging.detection import SEVERAL_CALLERS
 from recollect.verify.judging.half_turns import INTERLEAVINGS, THEN
 from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.judging.verdict import Status, Verdict
@@ -52,7 +53,8 @@ def orders_tried(result: Result) -> str:
 def client_of(finding: Finding, process: int) -> str:
     """The heading of a client's column. If the finding is an order of events, clients are called A, B and so on."""
     if finding.smallest.workload != INTERLEAVINGS:
-        return f"process {process}"
+        shares = finding.smallest.variant == SEVERAL_CALLERS and process < finding.smallest.writers
+        return f"{'caller' if shares else 'process'} {process}"
     if process >= len(ascii_uppercase):
         return "outside"  # whoever wrote before the clients began, or read when all had ended
     return f"{_kind_of(finding.smallest)} {ascii_uppercase[process]}"
@@ -76,7 +78,8 @@ def size_of(finding: Finding) -> str:
     processes = {step.process for step in finding.steps if step.process != EVERYONE}
     restarted = " at a time" * (len(processes) > size.writers + max(1, size.readers))
     each = " each" if size.writers > 1 else ""
-    text = f"{counted(size.writers, 'writer')}{restarted}{where}, {counted(size.ops_max, 'operation')}{each}"
+    kind = "caller" if size.variant == SEVERAL_CALLERS else "writer"
+    text = f"{counted(size.writers, kind)}{restarted}{where}, {counted(size.ops_max, 'operation')}{each}"
     return f"{text}; {finding.shrunk}" if finding.shrunk else text
 
 

@@ -331,7 +331,9 @@ def _columns(finding: Finding, width: int) -> Table:
     outside = any(step.is_outside for step in steps)
     names = [client_of(finding, process) for process in processes] + ["engine"] * outside
     side_by_side = processes and (width - 3) // len(names) >= COLUMN_LEAST
-    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim")
+    table = Table(
+        box=None, pad_edge=False, padding=(0, 2, 0, 0), header_style="dim", show_header=bool(side_by_side)
+    )
     table.add_column("", justify="right", style="dim", no_wrap=True)
     for name in names if side_by_side else ("",):
         table.add_column(name)

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Set
 
 from recollect.verify.judging.culprits import fates
-from recollect.verify.judging.detection import Detection, name_of, subject
+from recollect.verify.judging.detection import Detection, client_named, name_of, subject
 from recollect.verify.judging.evidence import NEVER, Evidence, Loss
 from recollect.verify.judging.losses import losses, shared_sessions
 
@@ -56,7 +56,7 @@ def describe(evidence: Evidence, detection: Detection) -> str:
         )
     turn = detection.other
     process, event = evidence.turn_process[turn], evidence.turn_invoked[turn]
-    over = f"process {process} wrote to the session meanwhile (event {event})"
+    over = f"{client_named(evidence, process)} wrote to the session meanwhile (event {event})"
     if turn in evidence.bases:
         over += f", from the list it had read at event {evidence.bases[turn]}"
     return (

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.judging.detection import Detection, subject
+from recollect.verify.judging.detection import Detection, client_named, subject
 from recollect.verify.judging.evidence import Evidence
 from recollect.verify.judging.losses import out_of_window
 
@@ -33,7 +33,8 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     after = f", {detection.disturbance.name} came between" if detection.disturbance is not None else ""
+    who = client_named(evidence, detection.other).capitalize()
     return (
-        f"Process {detection.other} saw {subject(evidence, detection)}, in the read that ended at event "
+        f"{who} saw {subject(evidence, detection)}, in the read that ended at event "
         f"{detection.events[0]}, and no longer in the one that ended at event {detection.events[1]}{after}."
     )

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.judging.detection import Detection, subject
+from recollect.verify.judging.detection import Detection, client_named, subject
 from recollect.verify.judging.evidence import Evidence
 from recollect.verify.judging.lateness import late
 
@@ -21,8 +21,9 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     begun, ended, back = detection.events
+    who = client_named(evidence, detection.other).capitalize()
     return (
-        f"Process {detection.other} does not see its own write: {subject(evidence, detection)}, is not in the "
+        f"{who} does not see its own write: {subject(evidence, detection)}, is not in the "
         f"read that began at event {begun} and ended at event {ended}; the read that "
         f"ended at event {back} has it."
     )

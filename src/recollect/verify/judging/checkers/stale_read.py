@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Set
 
-from recollect.verify.judging.detection import Detection, subject
+from recollect.verify.judging.detection import Detection, client_named, subject
 from recollect.verify.judging.evidence import Evidence
 from recollect.verify.judging.lateness import late
 
@@ -22,8 +22,9 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 def describe(evidence: Evidence, detection: Detection) -> str:
     begun, ended, back = detection.events
+    who = client_named(evidence, detection.other).capitalize()
     return (
-        f"Process {detection.other} read an old state: {subject(evidence, detection)}, is not in the read that "
+        f"{who} read an old state: {subject(evidence, detection)}, is not in the read that "
         f"began later, at event {begun}, and ended at event {ended}; the read that "
         f"ended at event {back} has it."
     )

@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from recollect.guarantees import MADE_OF
 from recollect.printable import counted
 from recollect.verify.engines import Pausable
+from recollect.verify.judging.detection import SEVERAL_CALLERS
 from recollect.verify.running.clients import Client
 from recollect.verify.running.faults.chroma_flush import ALONE, FLUSH, flush_obstacle, kill_in_flush
 from recollect.verify.running.faults.fault import Fault, Injection, ours_only, servers_only
@@ -29,8 +30,7 @@ ONE_WRITER = "one-writer"
 
 SEVERAL_WRITERS = "several-writers"
 
-SEVERAL_CALLERS = "several-callers"
-"""Writers share one process and its store: as tasks if the store is asynchronous, as threads if not."""
+# `several-callers`: they are tasks if the store is asynchronous, and threads if not.
 
 GIVEN_UP_LEAST = 20
 ENOUGH_TIMEOUT_S = 10.0
