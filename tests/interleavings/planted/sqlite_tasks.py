@@ -124,6 +124,33 @@ class LockedTransaction(SharedTransaction):
             return await super().history(session)
 
 
+class UndoneIfGivenUp(LockedTransaction):
+    """Nothing wrong: whatever becomes of a turn, the next one can begin. A caller that gives up may get the error of
+    the clean-up, because there is nothing to roll back."""
+
+    async def append(self, session: str, messages: Messages) -> None:
+        async with self.lock:
+            try:
+                await SharedTransaction.append(self, session, messages)
+            except BaseException:
+                await self.statement("ROLLBACK")
+                raise
+
+
+class LeftOpen(LockedTransaction):
+    """A caller that gives up while its turn begins leaves the transaction open: nobody can begin another one."""
+
+    async def append(self, session: str, messages: Messages) -> None:
+        async with self.lock:
+            await self.statement("BEGIN")
+            try:
+                await PlaceThenRow.append(self, session, messages)
+                await self.statement("COMMIT")
+            except BaseException:
+                await self.statement("ROLLBACK")
+                raise
+
+
 class UncommittedIsSeen(LockedTransaction):
     """Writers take turns; a reader on the same connection sees half of what is being written."""
 

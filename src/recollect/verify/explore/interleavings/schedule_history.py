@@ -122,6 +122,8 @@ class ScheduleHistory:
 
     def end(self, client: int, op: ProgramOp, reply: pipe.Reply) -> str:
         """Records what came back; says it in a few words."""
+        if not isinstance(reply, pipe.Failed):
+            self._excused.discard(client)
         match reply:
             case pipe.Elements():
                 return self._end_read(client, op, reply)
@@ -150,9 +152,14 @@ class ScheduleHistory:
         """Its operation is about to fail because it waited for something that we held back."""
         self._excused.add(client)
 
+    def gives_up(self, client: int) -> None:
+        """Its caller cancels: an error of the operation, perhaps from its own clean-up, then accuses nobody."""
+        self.gave_up = True
+        self.excuse(client)
+
     def cancelled(self, client: int) -> str:
         """The caller gave up: it may have happened or not."""
-        self.gave_up = True
+        self._excused.discard(client)
         self.writer.unknown(client, "cancelled")
         return "cancelled"
 

@@ -473,6 +473,7 @@ class TaskWorld:
             touched |= self._outside.deliver(with_reply)
         self.note(seat.name, "cancel", "as the reply arrives" if with_reply is not None else "")
         assert seat.task is not None
+        self._history.gives_up(seat.number)
         seat.task.cancel()
         return touched
 
