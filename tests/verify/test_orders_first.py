@@ -182,6 +182,25 @@ def test_a_store_that_is_for_one_thread_is_not_accused_of_an_order(
     assert status == "violated" or told in (result.verdict.reason or "")
 
 
+def test_what_no_replay_showed_again_is_not_said_of_one_caller_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    failure = FailedSchedule(
+        program="a | a",
+        schedule="AB",
+        anomalies=(Anomaly("lost-update", 1, True, WitnessEvents(), "There was no fault in between, but …"),),
+        steps=(),
+        preemptions=0,
+        found_at=1,
+    )
+    asked = InterleavingsAsked(target="app:make", engine="redis", how="auto")
+    program = ProgramExplored(program="a | a", schedules=1, judged=1, failure=failure)
+    found = InterleavingsFound(asked=asked, how="threads", programs=[program])
+    orders = explored(Verdict(status=found.status, reason=found.reason), found, monkeypatch)
+    assert orders.verdict.status == "skipped"
+    assert (orders.verdict.reason or "").startswith(
+        "in one order of events, lost-update was seen once, and in none of 3 replays; `recollect explore app:make"
+    )
+
+
 @pytest.mark.parametrize(("bound", "status"), [(-1, "skipped"), (1, "held")])
 def test_a_part_of_the_orders_is_no_reason_to_say_held(
     bound: int, status: str, monkeypatch: pytest.MonkeyPatch

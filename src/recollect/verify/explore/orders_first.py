@@ -168,9 +168,11 @@ def _why_skipped(scenario: Scenario, done: Interleaved) -> str:
             "orders of events could not be tried inside one process: only the thread that opened the store may use "
             f"it; {goes_on} tries several processes"
         )
-    if failure is not None:
+    if failure is not None and failure.confirmed:
         alone = failure.anomalies[0].sentence.rstrip(".")
         return f"orders of events could not be tried: with one caller alone, {alone}"
+    if failure is not None and done.found.trouble is None:
+        return f"in one order of events, {done.verdict.reason}; {goes_on} tries more"
     if done.found.is_cut_short and any(one.judged for one in done.found.programs):
         judged = sum(one.judged for one in done.found.programs)
         return f"{counted(judged, 'order')} of events showed nothing, and time was up; {goes_on} tries more"
