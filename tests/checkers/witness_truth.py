@@ -142,7 +142,7 @@ def check_witness(history: RecordedHistory, anomaly: Anomaly) -> None:
 
 
 def _lost(facts: Facts, anomaly: Anomaly, message: int) -> None:
-    _, ended = anomaly.first.events
+    ended = anomaly.first.events[1]
     read = facts.reads[ended]
     assert read.session == facts.session_of[message]
     assert read.begun > facts.acked[message]
@@ -197,6 +197,9 @@ def _lost_update(facts: Facts, anomaly: Anomaly, message: int) -> None:
         return
     _gone_undisturbed(facts, anomaly, message)
     mine, done = facts.write_of[message], facts.acked[message]
+    assert facts.events[anomaly.first.events[2]].kind == "invoke", (
+        "the witness names the write that went over it"
+    )
     rivals = [m for m, write in facts.write_of.items() if write is not mine and facts.invoked[m] < done]
     assert any(facts.acked.get(m, done) > facts.invoked[message] for m in rivals)
 

@@ -42,7 +42,8 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
 
 
 def _detection(evidence: Evidence, loss: Loss, turn: int) -> Detection:
-    events = (evidence.acknowledged(loss.message), evidence.read_done[loss.absence.read])
+    read = evidence.read_done[loss.absence.read]
+    events = (evidence.acknowledged(loss.message), read, evidence.turn_invoked[turn])
     return Detection(loss.message, evidence.session_of(loss.message), events, other=turn)
 
 
