@@ -217,6 +217,22 @@ def test_what_is_left_out_is_no_step_of_the_engine_s() -> None:
     assert lines[place + 1].split()[0] == "1", "it has no number"
 
 
+def test_long_steps_in_narrow_columns_are_fewer() -> None:
+    lead = shrunk()
+    assert lead.smallest_run is not None
+    long = "appends m16 (blanks at the end)"
+    steps = [StepTaken(number % 3, long, told=number in (7, 9)) for number in range(12)]
+    steps.append(StepTaken(EVERYONE, "the engine has 10 messages"))
+    small = msgspec.structs.replace(lead.smallest_run, steps=tuple(steps))
+    file = io.StringIO()
+    results = Results(folder="runs/x", results=(msgspec.structs.replace(lead, smallest_run=small),))
+    terminal.show(Console(file=file, width=80), results)
+    lines = file.getvalue().splitlines()
+    (first,) = (place for place, line in enumerate(lines) if "process 0" in line)
+    (after,) = (place for place, line in enumerate(lines) if "2 writers" in line)
+    assert 8 < after - first <= terminal.STEP_LINES_MAX
+
+
 @pytest.mark.parametrize("width", [40, 80])
 def test_steps_below_each_other_have_no_line_for_names(width: int) -> None:
     file = io.StringIO()

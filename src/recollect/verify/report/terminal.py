@@ -34,6 +34,8 @@ LEGEND: dict[Status, str] = {
 NAMED_MAX = 4
 STEPS_MAX = 8
 """How many steps of a finding are shown, so that it fits on a screen; the page and `--verbose` have all of them."""
+STEPS_LEAST = 4
+STEP_LINES_MAX = 14
 VERSION_FAULTS = frozenset({"upgrade", "downgrade"})
 _NO_NEWS = frozenset({"held", "skipped", "documented-loss"})
 COLUMN_LEAST = 16
@@ -309,7 +311,7 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
     console.print(Text(text, style=style))
     console.print(Padding(Text(finding.sentence), (0, 0, 0, 2)))
     if stepwise and finding.steps:
-        shown = finding if verbose else _short(finding)
+        shown = finding if verbose else _short(console, finding)
         console.print(Padding(_columns(shown, console.width - 4), (1, 0, 0, 4)))
     console.print(Padding(Text(size_of(finding)), (0, 0, 0, 2)))
     console.print(Padding(Text(seen_in(finding, results)), (0, 0, 0, 2)))
@@ -318,10 +320,17 @@ def _finding(console: Console, results: Results, finding: Finding, *, stepwise: 
         console.print(f"  {finding.replay}", style="cyan", highlight=False, markup=False, soft_wrap=True)
 
 
-def _short(finding: Finding) -> Finding:
+def _short(console: Console, finding: Finding) -> Finding:
+    """With as many steps as have room: in narrow columns, a step takes several lines."""
     if finding.smallest.workload == INTERLEAVINGS:  # an order of events only makes sense from its beginning
         return finding
-    return msgspec.structs.replace(finding, steps=shortened(finding.steps, STEPS_MAX))
+    width = console.width - 4
+    for most in range(STEPS_MAX, STEPS_LEAST - 1, -1):
+        shown = msgspec.structs.replace(finding, steps=shortened(finding.steps, most))
+        lines = console.render_lines(_columns(shown, width), console.options.update(width=width))
+        if len(lines) <= STEP_LINES_MAX:
+            break
+    return shown
 
 
 def _columns(finding: Finding, width: int) -> Table:
