@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from recollect.verify.host.errors import EngineError
 from recollect.verify.judging.history import History
@@ -100,6 +101,18 @@ def test_a_run_starts_where_it_was_told_and_says_where_it_went(tmp_path: Path) -
     assert history.header.engine_version.startswith("6.2")
     (struck,) = [event for event in history if event.kind == "fault-injected"]
     assert "6.2.14 to 7" in str(struck.value)
+
+
+@two_redis
+@pytest.mark.parametrize(("engine", "status"), [("redis", "skipped"), ("redis@6.2", "unknown")])
+def test_an_upgrade_from_a_version_that_the_store_was_never_meant_for_is_no_evidence(
+    engine: str, status: str, tmp_path: Path
+) -> None:
+    begun = scenario(engine, "upgrade")
+    begun = replace(begun, target="tests.planted.correct.needs_redis_7:factory")
+    verdict = run_cell(begun, tmp_path)
+    assert verdict.status == status, verdict
+    assert "needs Redis 7 or newer, not 6.2" in (verdict.reason or "")
 
 
 @two_redis

@@ -136,7 +136,11 @@ class Run:
         self._live.first_start()
         self.engine_version, self.provider = self._live.engine.version, self._live.engine.provider
         self._injection.attach()
-        first, ready = self._clients.open_first()
+        try:
+            first, ready = self._clients.open_first()
+        except TargetBroken as refusal:
+            self._injection.unopened(str(refusal))
+            raise
         if (misfit := self._workload.misfit(self._clients.abilities)) is not None:
             raise RunStopped(misfit)
         return self._begin(first, ready)

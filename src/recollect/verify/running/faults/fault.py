@@ -46,6 +46,9 @@ class Injection(ABC):
     def attach(self) -> None:  # noqa: B027
         """Called when the engine is up and no client is yet: adds a replica, or a proxy."""
 
+    def unopened(self, why: str) -> None:  # noqa: B027
+        """Called when the store does not open: it may be the fault's own doing, and then the run is skipped."""
+
     @abstractmethod
     def strike(self) -> None:
         """Called while the clients are at work."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import NoReturn
 
 from recollect.verify.engines import Endpoint, Upgradable
 from recollect.verify.running.faults.clock import MovedClock, clock_obstacle
@@ -43,7 +44,19 @@ class _VersionChange(Witnessed):
 
 
 class Upgrade(_VersionChange):
+    """Where nobody has named a version, it may begin with one that the store was never meant for."""
+
+    def unopened(self, why: str) -> None:
+        if "@" not in self.run.scenario.engine and not self.run.scenario.variant:
+            self._unsuited(why)
+
+    def _unsuited(self, why: str) -> NoReturn:
+        start = f"{self.run.scenario.engine_name} {self.versions.start}"
+        self.run.skip(f"it begins with {start}, on which the store does not work: {why}")
+
     def strike(self) -> None:
+        if not self.run.written:
+            self._unsuited("no write succeeded")
         self.change("upgrade", lambda engine, version: engine.upgrade(version))
 
 
