@@ -119,7 +119,7 @@ def test_writers_that_share_a_process_are_called_callers() -> None:
 
 
 def test_what_hangs_is_named() -> None:
-    assert "note: a read took longer than 15 s [a:make kill-engine]" in shown(
+    assert "note: a read took longer than 15 s [kill-engine]" in shown(
         result("a:make", "unknown", notes=("a read took longer than 15 s",)), verbose=True
     )
 

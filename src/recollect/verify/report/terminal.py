@@ -214,7 +214,7 @@ def _exposed(console: Console, results: Results) -> None:
         if result.verdict.status == "exposed":
             groups.setdefault(result.verdict.reason or "", []).append(result)
     for reason, group in groups.items():
-        console.print(Text(f"◌ exposed: {reason} [{_listed(group)}]", style="yellow"))
+        console.print(Text(f"◌ exposed: {reason} [{_listed(results, group)}]", style="yellow"))
 
 
 def _left_out(console: Console, results: Results, verbose: bool, asked_for: Collection[str]) -> None:
@@ -236,7 +236,7 @@ def _left_out(console: Console, results: Results, verbose: bool, asked_for: Coll
                 every = results.counts[status]
                 part = f"{len(group)} of {every}" if len(group) < every else f"{every}"
                 console.print(
-                    f"{status} ({part}): {reason} [{_listed(group)}]",
+                    f"{status} ({part}): {reason} [{_listed(results, group)}]",
                     style="dim",
                     highlight=False,
                     markup=False,
@@ -401,11 +401,13 @@ def _notes(console: Console, results: Results) -> None:
             for note in result.notes:
                 groups.setdefault(note, []).append(result)
     for note, group in groups.items():
-        console.print(f"note: {note} [{_listed(group)}]", style="dim", highlight=False, markup=False)
+        console.print(f"note: {note} [{_listed(results, group)}]", style="dim", highlight=False, markup=False)
 
 
-def _listed(group: list[Result]) -> str:
-    names = sorted({f"{result.scenario.target} {result.scenario.fault}" for result in group})
+def _listed(results: Results, group: list[Result]) -> str:
+    """The cells' faults, with their targets if the run has several."""
+    is_alone = len({result.scenario.target for result in results.results}) == 1
+    names = sorted({("" if is_alone else f"{each.scenario.target} ") + each.scenario.fault for each in group})
     return ", ".join(names[:NAMED_MAX]) + (
         f" and {len(names) - NAMED_MAX} more" if len(names) > NAMED_MAX else ""
     )
