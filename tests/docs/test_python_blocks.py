@@ -54,10 +54,16 @@ class LegacyStore:
         return [row for row in self.rows if row.session == session]
 
 
+class SummaryMemory:
+    def get_messages(self, session: str) -> list[dict[str, Any]]:
+        return [{"content": "20 earlier messages", "is_summary": True}, {"content": f"hello {session}"}]
+
+
 def _legacy(_: Any) -> dict[str, Any]:
     here = SimpleNamespace(url="redis://here")
     return {
         "LegacyStore": LegacyStore,
+        "SummaryMemory": SummaryMemory,
         "ChatSession": lambda session, url: (session, url),
         "endpoint": here,
         "TRAITS": TRAITS,
@@ -128,6 +134,7 @@ AROUND = {
         adapter.append_message("s", {"role": "user", "content": "hello"})
         assert adapter.get_messages("s") == ["hello"] and adapter.get_messages("t") == []
         assert make_session(endpoint, "s") == ("s", "redis://here")
+        assert Target().get_messages("s") == [{"content": "hello s"}]
         assert set(ChatMemory.traits) <= set(TRAITS)
         """,
     ),
