@@ -14,7 +14,7 @@ from recollect.verify.matrix.document import document
 from recollect.verify.matrix.findings import findings
 from recollect.verify.matrix.rates import Repeated
 from recollect.verify.matrix.results import Result, Results, exit_code
-from recollect.verify.report import html, junit, terminal
+from recollect.verify.report import finding_text, html, junit, terminal
 from recollect.verify.report.symbols import size_of
 from recollect.verify.running.scenario import Scenario
 from tests.report.planned_cells import shrunk
@@ -231,6 +231,14 @@ def test_long_steps_in_narrow_columns_are_fewer() -> None:
     (first,) = (place for place, line in enumerate(lines) if "process 0" in line)
     (after,) = (place for place, line in enumerate(lines) if "2 writers" in line)
     assert 8 < after - first <= terminal.STEP_LINES_MAX
+
+
+def test_in_a_text_what_is_left_out_has_no_number_either() -> None:
+    (finding,) = findings(Results(folder="x", results=(shrunk(),)))
+    gap = StepTaken(EVERYONE, "… 40 more steps …", left_out=40)
+    finding = msgspec.structs.replace(finding, steps=(finding.steps[0], gap, *finding.steps[1:3]))
+    lines = finding_text.told(finding, Results(folder="x", results=(shrunk(),))).splitlines()[3:7]
+    assert [line.split()[0] for line in lines] == ["1.", "…", "2.", "3."]
 
 
 @pytest.mark.parametrize("width", [40, 80])

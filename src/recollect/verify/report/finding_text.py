@@ -55,7 +55,11 @@ def few(names: Sequence[str]) -> str:
 
 
 def _steps(finding: Finding) -> list[str]:
-    return [
-        f"  {number:2}. {'' if step.process == EVERYONE else f'{client_of(finding, step.process)} '}{step.text}"
-        for number, step in enumerate(finding.steps, 1)
-    ]
+    """What is left out is no step, and has no number."""
+    lines, number = [], 0
+    for step in finding.steps:
+        number += not step.left_out
+        place = "" if step.left_out else f"{number}."
+        who = "" if step.process == EVERYONE else f"{client_of(finding, step.process)} "
+        lines.append(f"  {place:>3} {who}{step.text}")
+    return lines
