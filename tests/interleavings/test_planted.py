@@ -13,11 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from recollect.verify.explore.interleavings.results import CONFIRMATIONS
+from recollect.verify.explore.interleavings.results import CONFIRMATIONS, InterleavingsAsked
 from recollect.verify.explore.interleavings.words import explore_interleavings
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
-from tests.interleavings.cells import CORRECT, PLANTED, Cell
+from tests.interleavings.cells import CORRECT, HERE, PLANTED, Cell
 
 FOUND_WITHIN_S = 60.0
 """A deadline for a machine with other work; what they really take is measured by bench/interleavings.py."""
@@ -118,6 +118,24 @@ def test_an_engine_without_our_scripts_is_no_other_order(how: str, tmp_path: Pat
     found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("2+ p | r",)).found
     assert found.status == "held", found.reason
     assert sum(one.repeated + one.diverged for one in found.programs) == 0
+
+
+def test_a_request_that_nobody_waits_for_any_more_stays_in_its_schedule(tmp_path: Path) -> None:
+    """A run that is cut short after a timeout leaves one on its way."""
+    asked = InterleavingsAsked(
+        target="tests.interleavings.planted.redis_tasks:ReadsTwice",
+        engine="redis",
+        how="tasks",
+        programs=("a r | r",),
+        bound=0,
+        seconds=6.0,
+        folder=str(tmp_path),
+        path=(str(HERE),),
+    )
+    (explored,) = explore_interleavings(asked).found.programs
+    assert explored.failure is None
+    assert explored.redundant
+    assert explored.repeated + explored.diverged == 0
 
 
 def test_a_connection_that_was_not_there_before_is_no_other_order(tmp_path: Path) -> None:

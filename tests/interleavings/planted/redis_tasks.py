@@ -51,6 +51,13 @@ class OneValue(OneCommand):
         return found
 
 
+class OneConnection(OneValue):
+    """The same on one connection: the driver lets one caller after the other use it."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.client: Any = redis.Redis.from_url(endpoint.url, single_connection_client=True)
+
+
 class CreatedOnce(OneValue):
     """Two that begin a session are told apart by the engine; two that go on with one are not."""
 
@@ -312,6 +319,17 @@ class RetriesWhenSlow(OneCommand):
                 break
             except TimeoutError:
                 continue
+
+
+class ReadsTwice(OneCommand):
+    """Nothing wrong: a read that has no answer in half a second is made again."""
+
+    async def history(self, session: str) -> Said:
+        try:
+            async with asyncio.timeout(0.5):
+                return await super().history(session)
+        except TimeoutError:
+            return await super().history(session)
 
 
 class GivesUpWhenSlow(OneCommand):

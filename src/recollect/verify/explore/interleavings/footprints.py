@@ -23,6 +23,8 @@ MEMORY = "memory"
 OPERATION = "operation "
 """With its name: what one operation of a client keeps for itself, on its way through the store. All that runs on its
 behalf counts as a write to it; a request that reaches the engine does not run there."""
+UNSEEN = "unseen memory"
+"""What callers share although it is not in the store's memory as we see it, such as a lock of the driver's."""
 TIME = "time"
 """Written when time passes, read when a timer is set: the same timer, set later, goes off later."""
 
@@ -52,6 +54,10 @@ def _is_in_engine(place: str) -> bool:
 
 def of_operations(names: Iterable[str]) -> Footprint:
     return frozenset((OPERATION + name, True) for name in names)
+
+
+def operations_in(touched: Footprint) -> set[str]:
+    return {place.removeprefix(OPERATION) for place, _ in touched if place.startswith(OPERATION)}
 
 
 # ---- Redis

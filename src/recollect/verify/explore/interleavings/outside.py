@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
 from operator import attrgetter
@@ -265,6 +265,11 @@ class Outside:
         if len(waiting) > 1:
             waiting.sort(key=_oldest)
         return waiting
+
+    def others_asked(self, own: Collection[str]) -> bool:
+        """Whether, in this step, something was asked for other operations than these, or where others wait."""
+        asked = (one for one in self.connections if any(part.moment == self.moment for part in one.out))
+        return any(not one.operations.issubset(own) for one in asked)
 
     def place(self, actor: str, connection: HeldConnection) -> int:
         """The connection's number in the order in which the client used them: nobody can tell two equal ones apart."""

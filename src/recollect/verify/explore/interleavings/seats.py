@@ -67,6 +67,16 @@ class Seats(list[Seat]):
     def any_busy(self) -> bool:
         return any(seat.busy for seat in self)
 
+    @property
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Those that have not ended."""
+        return [seat.task for seat in self if seat.task is not None and seat.busy]
+
+    @property
+    def under_way(self) -> set[str]:
+        """Operations."""
+        return {seat.operation for seat in self if seat.busy}
+
     def offer(self, found: StepOptions, begin: Callable[[Seat], Footprint]) -> None:
         """Whose next operation could begin."""
         for seat in self:

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from recollect.verify.explore.interleavings.footprints import WRITES_ALL, Footprint, conflict
+from recollect.verify.explore.interleavings.footprints import MEMORY, UNSEEN, WRITES_ALL, Footprint, conflict
 from recollect.verify.explore.interleavings.search import Choice, Diverged, PickedOtherwise, Redundant, usual
 
 
@@ -81,6 +81,8 @@ class SourceSets:
     _left: frozenset[str] = frozenset()
     """What was still possible when this run was cut short; nothing is at its end."""
     _tries_all: bool = False
+    _memory_is_unseen: bool = False
+    """Callers share something in memory that cannot be seen, so that no two steps of the process commute."""
     _conflicts: dict[tuple[Footprint, Footprint], bool] = field(default_factory=dict)
 
     def start(self) -> bool:
@@ -143,6 +145,11 @@ class SourceSets:
         self._picked = who
 
     def did(self, footprint: Footprint) -> None:
+        if (UNSEEN, True) in footprint and not self._memory_is_unseen:
+            self._begin_anew()
+            raise Redundant
+        if self._memory_is_unseen:
+            footprint = _with_memory(footprint)
         state = self._stack[self._depth - 1]
         if state.picked is not None and state.picked != self._picked:
             raise PickedOtherwise(f"the engine let {self._picked or 'nobody'} go on; before: {state.picked}")
@@ -155,6 +162,12 @@ class SourceSets:
             if key != chosen.key and line != chosen.line and not self._conflict(touched, footprint)
         }
         state.tried[chosen.key] = (chosen.line, footprint)
+
+    def _begin_anew(self) -> None:
+        """What steps have touched in memory is not known after all: from now on, each that looks at it writes it."""
+        self._memory_is_unseen = True
+        self._advance = False
+        self._stack.clear()
 
     # ---- races
 
@@ -217,3 +230,9 @@ class SourceSets:
         if known is None:
             known = self._conflicts[one, other] = conflict(one, other)
         return known
+
+
+def _with_memory(footprint: Footprint) -> Footprint:
+    """With its memory written, if code of the process ran; else only the engine did something."""
+    seen = {(MEMORY, True)} if (MEMORY, False) in footprint else set()
+    return (footprint - {(MEMORY, False), (UNSEEN, True)}) | seen

@@ -63,6 +63,10 @@ class StorePast:
         self.trusts, self._latest = False, None
         self._matters = dict.fromkeys(self._matters, True)
 
+    def goes_as_usual(self, program: ClientsProgram) -> bool:
+        """Whether the first rehearsal, run again, shows how it goes on a sound store, and leaves it so."""
+        return self.trusts and (program, 0) not in self.spoiling
+
     @property
     def before_latest(self) -> tuple[StoreUse, ...]:
         """What this store had been used for when the latest schedule began."""

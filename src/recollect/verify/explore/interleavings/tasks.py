@@ -36,10 +36,18 @@ from recollect.verify.explore.interleavings.held_connection import (
     HeldConnection,
     Segment,
 )
+from recollect.verify.explore.interleavings.meetings import Meetings
 from recollect.verify.explore.interleavings.outside import SLEEP_MAX_S, Outside, StepOption, StepOptions
 from recollect.verify.explore.interleavings.program import ClientsProgram, ProgramOp
 from recollect.verify.explore.interleavings.schedule_history import BEFORE, operation
-from recollect.verify.explore.interleavings.search import Alternating, Diverged, Replay, Strategy, started
+from recollect.verify.explore.interleavings.search import (
+    Alternating,
+    Diverged,
+    Redundant,
+    Replay,
+    Strategy,
+    started,
+)
 from recollect.verify.explore.interleavings.seats import Seat, Seats
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop
 from recollect.verify.explore.interleavings.store_memory import StoreMemory
@@ -64,6 +72,8 @@ SCHEDULES_PER_STORE = 100
 OPENING_S = 60.0
 LEAVING_S = 10.0
 """In the store's time: how long operations may take to end after their schedule was cut short."""
+SETTLING_S = 0.001
+"""The same, for what reaches the engine although its caller has gone: time goes on when nothing else can happen."""
 CLOSE_S = 2.0
 
 
@@ -74,6 +84,14 @@ async def _closing(target: Target) -> None:
     if tasks:
         await asyncio.wait(tasks, timeout=0.5)
     await asyncio.wait_for(target.close(), CLOSE_S)
+
+
+async def _at_rest(outside: Outside, left: list[asyncio.Task[None]]) -> None:
+    """What is still under way runs to its end, in any order, so that the store can be used again."""
+    if left:
+        await asyncio.wait(left, timeout=LEAVING_S)
+    if not outside.is_at_rest:  # what nobody waits for any more would be the next schedule's
+        await asyncio.sleep(SETTLING_S)
 
 
 def _in_order(option: StepOption) -> str:
@@ -117,6 +135,7 @@ class TaskWorld:
         """While true, nothing is recorded, and whatever can happen happens at once."""
         self._pending: set[tuple[str, bool]] | None = None
         """What the step that is under way has touched so far."""
+        self._meetings = Meetings(self._outside)
         self._statement_ran = self._sees_statements = False
         """Whether SQLite has run a statement in this step, and whether we would know."""
         self._in_engine = False
@@ -260,7 +279,7 @@ class TaskWorld:
                 self.open()
             elif is_enough and self._connections == self._usual.get(program, (None, self._connections))[1]:
                 break
-        if self._cancellations and self._past.trusts and program not in self._usual:
+        if self._cancellations and self._past.goes_as_usual(program) and program not in self._usual:
             with contextlib.suppress(Unfinished):
                 self._usual[program] = self._one(program, started(Alternating(1)), 0), self._connections
         self._past.did(program)
@@ -302,10 +321,8 @@ class TaskWorld:
         except Exception as error:
             self._abandoned = error
         self._free = True
-        # What is still under way runs to its end, in any order, so that the store can be used again.
-        left = [seat.task for seat in self._seats if seat.task is not None and seat.busy]
-        if left and not self._history.blamed and not isinstance(self._abandoned, Unfinished):
-            await asyncio.wait(left, timeout=LEAVING_S)
+        if not self._history.blamed and not isinstance(self._abandoned, Unfinished):
+            await _at_rest(self._outside, self._seats.tasks)
 
     # ---- opening and closing
 
@@ -383,6 +400,7 @@ class TaskWorld:
             index = self._course.choose([option.choice for option in options])
             self._outside.moment += 1
             self._pending, self._statement_ran = set(), False
+            self._meetings.begin_step()
             self._in_engine = options[index].in_engine
             self._pending |= options[index].act()
         except Exception as error:
@@ -400,8 +418,8 @@ class TaskWorld:
 
     def _finish_step(self) -> None:
         if self._pending is not None:
-            self._course.did(frozenset(self._pending))
-            self._pending = None
+            self._course.did(self._meetings.with_unseen(frozenset(self._pending)))
+        self._pending = None
 
     def _account(self) -> None:
         """Notes whether the process has changed anything that others see since the last step."""
@@ -479,10 +497,9 @@ class TaskWorld:
 
     async def _operate(self, seat: Seat, op: ProgramOp) -> None:
         def note(kind: str, label: str) -> None:
-            if kind == "end" and self._pending is not None:
-                self._pending.add((ORDER, True))
-            elif self._pending is not None:
-                self._pending.add((ORDER, False))
+            if self._pending is not None:
+                self._pending.add((ORDER, kind == "end"))
+            self._meetings.note(kind, seat.operation)
             self.note(seat.name, kind, label)
 
         try:
@@ -502,9 +519,12 @@ class TaskWorld:
     async def _asked(self, request: pipe.Request, seat: Seat | None) -> pipe.Reply:
         assert not isinstance(request, pipe.Watch | pipe.Close)
         request.session = self.session(self.session.number(request.session))
+        step = self._steps
         try:
             return await perform(self._target, request)
         except Exception as error:
+            if step == self._steps:  # at once, as a driver raises whose connection is in use
+                self._meetings.others |= self._seats.under_way
             failed = _failed(request, error, self._endpoint)
             if seat is not None and seat.held_up and "TimeoutError" in failed.kinds:
                 self._history.excuse(seat.number)
@@ -528,7 +548,7 @@ class TaskWorld:
             return
         try:
             self._finish_step()
-        except Diverged as error:
+        except (Diverged, Redundant) as error:
             self._abandon(error)
             return
         for seat in self._seats:
