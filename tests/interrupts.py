@@ -3,19 +3,26 @@
 import dis
 import sys
 import threading
+from collections.abc import Callable
 from types import CodeType, FrameType
 from typing import Any
 
 
+def interrupt() -> None:
+    raise KeyboardInterrupt
+
+
 class Interrupts:
-    """Raises once in the calling thread, at the nth place where a signal's handler could: where a function begins,
-    after a call, and where a loop begins again; in these files, and in those that any wait for a thread goes through.
+    """Calls the handler once in the calling thread, at the nth place where a signal's could be called: where a function
+    begins, after a call, and where a loop begins again; in these files, and in those that any wait for a thread goes
+    through.
     """
 
     PLACES = ("RESUME", "CALL", "CALL_FUNCTION_EX", "JUMP_BACKWARD")
 
-    def __init__(self, step: int, files: tuple[str, ...]) -> None:
+    def __init__(self, step: int, files: tuple[str, ...], handler: Callable[[], object] = interrupt) -> None:
         self.left = step
+        self._handler = handler
         self._files = (*files, "threading.py", "futures/_base.py")
         self._thread = threading.get_ident()
         self._before: dict[int, str] = {}  # by frame, which must not be kept
@@ -65,4 +72,4 @@ class Interrupts:
         self._before[id(frame)] = name
         if self.left == 0:
             self.left = -1
-            raise KeyboardInterrupt
+            self._handler()

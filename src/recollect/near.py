@@ -63,8 +63,9 @@ class NearTurns:
     """
 
     def __init__(self) -> None:
-        self._gate = threading.Lock()
-        """Of what follows. Never held while a call runs."""
+        self._gate = threading.RLock()
+        """Of whose turn it is. Never held while a call runs, and not waited for by whoever closes: the holder may be in
+        a signal's handler, which closes and waits for that."""
         self._whose: Callable[[], NearTurn | None] = _nobody
         self._closed = False
 
@@ -84,14 +85,22 @@ class NearTurns:
 
     def close(self, timeout_s: float) -> bool:
         """Lets nobody begin any more; False if a call did not end in time."""
-        with self._gate:
-            self._closed = True
+        self._closed = True
         deadline = time.monotonic() + timeout_s
-        while self._is_taken():
+        while not self._is_over():
             if time.monotonic() > deadline:
                 return False
             time.sleep(POLL_S)
         return True
+
+    def _is_over(self) -> bool:
+        """Whether nobody's call runs, nor is about to."""
+        if not self._gate.acquire(blocking=False):
+            return False
+        try:
+            return not self._is_taken()
+        finally:
+            self._gate.release()
 
     def _is_taken(self) -> bool:
         turn = self._whose()

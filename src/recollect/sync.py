@@ -49,8 +49,8 @@ class SyncStore:
         self._timeout_s = timeout_s
         self._loop = asyncio.new_event_loop()
         self._owner = Owner()
-        self._lock = threading.RLock()
-        """Of what follows."""
+        self._asked: set[Waited[Any]] = set()
+        """Calls that the loop's thread may not have seen yet. An interrupted caller may leave its own here."""
         self._under_way: set[Waited[Any]] = set()
         self._all_ended = asyncio.Event()
         """No call is under way, while the store is being closed."""
@@ -179,7 +179,8 @@ class SyncStore:
         return self._store.notice
 
     def close(self) -> None:
-        """Returns when running calls have ended and the store is closed, whichever thread closes it.
+        """Returns when running calls have ended and the store is closed, whichever thread closes it; on the loop's
+        thread at once, since what runs there has to end first.
 
         In a fork this does nothing: the loop, its thread and the connections belong to the parent.
         """
@@ -187,6 +188,8 @@ class SyncStore:
             return
         with contextlib.suppress(RuntimeError):  # it is closed
             self._loop.call_soon_threadsafe(self._begin_closing)
+        if threading.current_thread() is self._thread:
+            return
         self._thread.join()
         failed, self._close_failed = self._close_failed, None
         if failed is not None:
@@ -210,16 +213,16 @@ class SyncStore:
         return self._wait(call(self._store))
 
     def _wait(self, work: Coroutine[Any, Any, Value]) -> Value:
-        if self._owner.forked:  # before the lock, which another thread of the parent may have held
+        if self._owner.forked:
             work.close()
             self._owner.check()
-        with self._lock:
-            if self._closing:
-                work.close()
-                raise StoreClosed
-            call = Waited(work)
-            call.start(self._loop, self._ended)  # it cannot end before the lock is free
-            self._under_way.add(call)
+        call = Waited(work)
+        self._asked.add(call)
+        try:
+            self._loop.call_soon_threadsafe(self._begin, call)
+        except RuntimeError:  # it is closed
+            self._asked.discard(call)
+            call.refuse(StoreClosed())
         try:
             return call.result()
         except asyncio.CancelledError as error:
@@ -229,21 +232,27 @@ class SyncStore:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
-    # ---- on the loop's thread: nobody who is interrupted in waiting for it leaves others waiting
+    # ---- on the loop's thread: nobody who is interrupted leaves others waiting, nor waits for others in a handler
+
+    def _begin(self, call: Waited[Any]) -> None:
+        self._asked.discard(call)
+        if self._closing:
+            call.refuse(StoreClosed())
+            return
+        self._under_way.add(call)
+        call.begin(self._loop, self._ended)
 
     def _ended(self, call: Waited[Any]) -> None:
-        with self._lock:
-            self._under_way.discard(call)
-            if self._closing and not self._under_way:
-                self._all_ended.set()
+        self._under_way.discard(call)
+        if self._closing and not self._under_way:
+            self._all_ended.set()
 
     def _begin_closing(self) -> None:
-        with self._lock:
-            if self._closing:
-                return
-            self._closing = True
-            if not self._under_way:
-                self._all_ended.set()
+        if self._closing:
+            return
+        self._closing = True
+        if not self._under_way:
+            self._all_ended.set()
         self._task = self._loop.create_task(self._close())
 
     async def _close(self) -> None:
@@ -265,9 +274,7 @@ class SyncStore:
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout_at(end):
                     await self._all_ended.wait()
-            with self._lock:
-                left = list(self._under_way)
-            for call in left:
+            for call in list(self._under_way):
                 call.cancel()
 
     def _run_loop(self) -> None:
@@ -275,6 +282,8 @@ class SyncStore:
             self._loop.run_forever()
         finally:
             self._loop.close()
+            for call in list(self._asked):
+                call.refuse(StoreClosed())
 
 
 async def _await(pending: Awaitable[Value]) -> Value:

@@ -7,8 +7,9 @@ else. Here the answer goes through a `SimpleQueue`, which is C: whoever is inter
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 Value = TypeVar("Value")
 
@@ -23,12 +24,13 @@ class Waited(Generic[Value]):
         self._answer: SimpleQueue[Callable[[], Value]] = SimpleQueue()
         self._answered = False
 
-    def start(
-        self, loop: asyncio.AbstractEventLoop, ended: "Callable[[Waited[Any]], None] | None" = None
-    ) -> None:
-        """Has the loop do the work, and call `ended` after it."""
-        self._ended = ended
-        loop.call_soon_threadsafe(self._begin, loop)
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Has the loop do the work; `RuntimeError` if it is closed."""
+        try:
+            loop.call_soon_threadsafe(self.begin, loop)
+        except RuntimeError:
+            self._work.close()
+            raise
 
     def result(self) -> Value:
         """What the work returns or raises; `asyncio.CancelledError` if it was cancelled. Only once."""
@@ -39,13 +41,29 @@ class Waited(Generic[Value]):
         if self._task is not None:
             self._task.cancel()
 
-    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+    def begin(
+        self, loop: asyncio.AbstractEventLoop, ended: "Callable[[Waited[Any]], None] | None" = None
+    ) -> None:
+        """Begins the work, and calls `ended` after it. On the loop's thread only."""
+        self._ended = ended
         self._task = loop.create_task(self._run())
         self._task.add_done_callback(self._end)
 
+    def refuse(self, error: Exception) -> None:
+        """The answer to work that does not begin."""
+        self._work.close()
+        self._tell(partial(_raise, error))
+
     async def _run(self) -> Value:
         """Answers as soon as the work has ended: a callback of the task is called a turn of the loop later."""
-        value = await self._work
+        try:
+            value = await self._work
+        except (
+            KeyboardInterrupt,
+            SystemExit,
+        ) as error:  # for the caller: it would end the loop, which has others
+            self._tell(partial(_raise, error))
+            raise asyncio.CancelledError from error
         self._tell(lambda: value)
         return value
 
@@ -68,3 +86,7 @@ def wait_for(work: Coroutine[Any, Any, Value], loop: asyncio.AbstractEventLoop) 
     waited = Waited(work)
     waited.start(loop)
     return waited.result()
+
+
+def _raise(error: BaseException) -> NoReturn:
+    raise error

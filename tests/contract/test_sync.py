@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from queue import SimpleQueue
 from typing import cast
 
 import pytest
@@ -21,6 +22,7 @@ from recollect import (
     Store,
     StoreClosed,
     Stored,
+    sync,
 )
 from recollect.sync import SyncStore, open_store
 from tests.contract.conftest import Place
@@ -162,6 +164,71 @@ def test_closing_that_is_interrupted_leaves_no_thread_waiting(place: Place, sess
     else:
         pytest.fail("closing has more steps than were tried")
     assert step > 3
+
+
+def test_a_signal_s_handler_may_close_at_any_step_of_a_call(
+    place: Place, session: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It waits for the loop's thread, which must not wait for the caller that it has interrupted."""
+    monkeypatch.setattr(sync, "GRACE_S", 0.0)
+    for step in range(1, 200):
+        store = open_store(place.url)
+        store._timeout_s = 0.05
+        ended: SimpleQueue[tuple[int, bool]] = SimpleQueue()
+
+        def append(
+            store: SyncStore = store,
+            ended: "SimpleQueue[tuple[int, bool]]" = ended,
+            step: int = step,
+        ) -> None:
+            stored = False
+            interrupts = Interrupts(step, CLOSING, store.close)
+            with contextlib.suppress(StoreClosed), interrupts:
+                store.append(f"{session} {step}", [Message("user", "x")])
+                stored = True
+            store.close()
+            ended.put((interrupts.left, stored))
+
+        threading.Thread(target=append, daemon=True).start()
+        left, stored = ended.get(timeout=30)
+        with open_store(place.url) as other:
+            assert len(other.history(f"{session} {step}")) == stored
+        if left > 0:
+            break
+    else:
+        pytest.fail("an append has more steps than were tried")
+    assert step > 3
+
+
+def test_what_ends_a_program_ends_only_its_caller(place: Place, session: str) -> None:
+    async def leaves(store: Store) -> None:
+        raise SystemExit(3)
+
+    outcomes: SimpleQueue[BaseException] = SimpleQueue()
+
+    def run(store: SyncStore) -> None:
+        try:
+            store.run(leaves)
+        except SystemExit as error:
+            outcomes.put(error)
+
+    with open_store(place.url) as store:
+        threading.Thread(target=run, args=(store,), daemon=True).start()
+        assert isinstance(outcomes.get(timeout=30), SystemExit)
+        assert store.position(session) == 0
+
+
+def test_closing_on_the_loop_s_own_thread_does_not_wait_for_itself(place: Place, session: str) -> None:
+    store = open_store(place.url)
+
+    async def closes(inner: Store) -> int:
+        store.close()
+        return await inner.position(session)
+
+    assert store.run(closes) == 0
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.position(session)
 
 
 def test_a_call_that_does_not_end_is_given_up_when_the_store_is_closed(tmp_path: Path) -> None:

@@ -81,7 +81,8 @@ class NearServer:
         if self._wire is not None and self._wire.is_usable:
             return
         self.disconnect()
-        wait_for(self._borrow(), self._loop)
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            wait_for(self._borrow(), self._loop)
         if self._wire is None:
             raise NotHere
 
