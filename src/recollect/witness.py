@@ -6,19 +6,26 @@ wiped or swapped, a lower sequence that it was rolled back.
 
 The file is written on opening, on closing, and in between at most once a second. In between, the mark is the one from
 the previous write, at least a second old: what the engine's own promise allows it to lose raises no alarm, a
-rolled-back store does. Several processes may share the file: one that appended nothing has nothing to say on closing,
-and none says what is older than what the file has from another (`noted`), which may have erased that very session.
+rolled-back store does.
+
+Several processes may share the file, and write it one after the other. One that appended nothing has nothing to say on
+closing, and none says what is older than what the file has from another (`noted`), which may have erased that very
+session. Nor does one that erases, itself, name what it noted before the last erasure (`erased`).
 """
 
 import asyncio
 import contextlib
+import fcntl
 import json
 import logging
 import os
 import stat
+import threading
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from operator import attrgetter
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -30,6 +37,9 @@ from recollect.regular_files import read_file
 from recollect.store import Options
 
 INTERVAL_S = 1.0
+LOCK_MAX_S = 2.0
+"""A process that was stopped while it wrote the file does not keep the others from writing."""
+LOCK_POLL_S = 0.005
 
 log = logging.getLogger("recollect")
 
@@ -74,13 +84,17 @@ class Witness:
                 )
             if mark is not None:
                 found = await last_sequence(mark.session)
+                if found < mark.sequence and remembered_by(path) != remembered:
+                    return await cls.check(
+                        options, identity, last_sequence
+                    )  # it was just erased, and is not missed
                 if found < mark.sequence:
                     raise StoreReplaced(
                         f"the store was rolled back: session {shorten(mark.session)} had reached sequence "
                         f"{mark.sequence}, now it is at {found}. {remedy}"
                     )
                 witness._newest = witness._aged = mark
-        await asyncio.to_thread(witness._write, witness._newest, _noted_in(path))
+        await asyncio.to_thread(witness._write_as_it_is)
         return witness
 
     def note(self, session: str, sequence: int) -> None:
@@ -100,19 +114,19 @@ class Witness:
             self._writing = asyncio.get_running_loop().run_in_executor(None, self._write_if_possible, aged)
 
     async def erase(self, session: str) -> bool:
-        """Writes the file without this session; returns whether that was possible."""
-        if self._writing is not None:
-            await asyncio.wait([self._writing])
-        now_ns = time.time_ns()
-        self._newest, self._aged = (
-            None if mark is None or mark.session == session else replace(mark, noted_ns=now_ns)
-            for mark in (self._newest, self._aged)
-        )
+        """Writes the file without this session; returns whether that was possible.
+
+        To be called before the erasure as well: whoever opens the store meanwhile would miss the session."""
+        before_ns, now_ns, written = 0, time.time_ns(), True
         try:
-            await asyncio.to_thread(self._write, self._aged, now_ns)
+            before_ns, now_ns = await asyncio.to_thread(self._write_without, session)
         except OSError:
-            return False
-        return True
+            written = False
+        marks = [_left(mark, session, before_ns) for mark in (self._newest, self._aged)]
+        self._newest, self._aged = (
+            mark and replace(mark, noted_ns=max(mark.noted_ns, now_ns)) for mark in marks
+        )
+        return written
 
     async def close(self) -> None:
         if self._writing is not None and can_end(self._writing):
@@ -124,9 +138,10 @@ class Witness:
     def _write_if_possible(self, mark: Mark) -> None:
         """A failure is only logged: an older mark catches less, but raises no false alarm."""
         try:
-            # A time to come is of a clock set back.
-            if not mark.noted_ns < _noted_in(self._path) <= time.time_ns():
-                self._write(mark, mark.noted_ns)
+            with self._alone():
+                there = _in(self._path)
+                if not mark.noted_ns < there.noted:
+                    self._write(mark, mark.noted_ns, there.erased)
         except OSError as error:
             log.warning(
                 "the witness %s could not be written (%s); it goes on with what it remembers",
@@ -134,13 +149,44 @@ class Witness:
                 error,
             )
 
-    def _write(self, mark: Mark | None, noted_ns: int) -> None:
+    def _write_as_it_is(self) -> None:
+        with self._alone():
+            there = _in(self._path)
+            self._write(there.mark, there.noted, there.erased)
+
+    def _write_without(self, session: str) -> tuple[int, int]:
+        """When something was erased before this, and when this was."""
+        with self._alone():
+            there, now_ns = _in(self._path), time.time_ns()
+            marks = [_left(mark, session, there.erased) for mark in (self._aged, there.mark)]
+            newest = max(filter(None, marks), key=attrgetter("noted_ns"), default=None)
+            self._write(newest, now_ns, now_ns)
+        return there.erased, now_ns
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """While no other process, or thread, writes a witness in the same folder."""
+        try:
+            folder = os.open(self._path.parent, os.O_RDONLY | os.O_CLOEXEC)
+        except PermissionError:  # one may write in a folder without being able to list it
+            yield
+            return
+        try:
+            deadline = time.monotonic() + LOCK_MAX_S
+            while not _locked(folder) and time.monotonic() < deadline:
+                time.sleep(LOCK_POLL_S)
+            yield
+        finally:
+            os.close(folder)
+
+    def _write(self, mark: Mark | None, noted_ns: int, erased_ns: int) -> None:
         content = {
             "store": self._identity,
             "mark": mark and {"session": mark.session, "sequence": mark.sequence},
             "noted": noted_ns,
+            "erased": erased_ns,
         }
-        scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}.tmp")
+        scratch = self._path.with_name(f"{self._path.name}.{os.getpid()}.{threading.get_ident()}.tmp")
         with open(scratch, "w", opener=private.opener(self._mode)) as file:
             with contextlib.suppress(FileNotFoundError):
                 # Keep the mode of the file it replaces.
@@ -151,6 +197,22 @@ class Witness:
         scratch.replace(self._path)
 
 
+def _left(mark: Mark | None, session: str, erased_ns: int) -> Mark | None:
+    """None if it is this session's, or may be of one that was erased since."""
+    return None if mark is None or mark.session == session or mark.noted_ns < erased_ns else mark
+
+
+def _locked(folder: int) -> bool:
+    """True, too, where the file system has no locks."""
+    try:
+        fcntl.flock(folder, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+    return True
+
+
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return asyncio.get_running_loop()
@@ -158,13 +220,39 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return None
 
 
-def _noted_in(path: Path) -> int:
-    """When what the file says was noted; 0 if it does not say, as one of an older release."""
+class _There(NamedTuple):
+    """What the file says; nothing, if it cannot be read."""
+
+    mark: Mark | None = None
+    noted: int = 0
+    """When the mark was noted; 0 if the file does not say."""
+    erased: int = 0
+    """When something was erased last."""
+
+
+def _in(path: Path) -> _There:
     try:
-        noted = json.loads(read_file(path))["noted"]
-    except (OSError, ValueError, KeyError, TypeError, RecursionError):
-        return 0
-    return noted if isinstance(noted, int) else 0
+        content = json.loads(read_file(path))
+        _, mark = _read(content)
+        noted, erased = (_moment(content.get(name)) for name in ("noted", "erased"))
+    except (OSError, *_NO_WITNESS):
+        return _There()
+    return _There(mark, noted, erased)
+
+
+def _moment(value: object) -> int:
+    """A time to come is of a clock that was set back, and says nothing."""
+    return value if isinstance(value, int) and value <= time.time_ns() else 0
+
+
+_NO_WITNESS = (ValueError, KeyError, TypeError, OverflowError, AttributeError, RecursionError)
+
+
+def _read(content: Any) -> tuple[str, Mark | None]:
+    mark = content["mark"]
+    if mark is not None:
+        mark = Mark(mark["session"], int(mark["sequence"]), _moment(content.get("noted")))
+    return str(content["store"]), mark
 
 
 def remembered_by(path: Path) -> tuple[str, Mark | None] | None:
@@ -178,10 +266,8 @@ def remembered_by(path: Path) -> tuple[str, Mark | None] | None:
     except OSError as error:
         raise CannotOpen(f"witness {path}: {error.strerror or error}; name another file") from None
     try:
-        content = json.loads(raw)
-        mark = content["mark"]
-        return str(content["store"]), None if mark is None else Mark(mark["session"], int(mark["sequence"]))
-    except (ValueError, KeyError, TypeError, OverflowError, RecursionError) as error:
+        return _read(json.loads(raw))
+    except _NO_WITNESS as error:
         raise CannotOpen(
             f"{path} is not a witness file ({error}): name another, or delete it if it was one"
         ) from error

@@ -1,8 +1,12 @@
 """A wiped, swapped or rolled-back store is noticed at open, not by a user at 2 a.m."""
 
+import asyncio
 import json
+import pkgutil
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -176,3 +180,74 @@ async def test_a_clock_that_is_set_back_keeps_no_mark_out(own_place: Place, tmp_
     remembered = remembered_by(witness)
     assert remembered is not None
     assert remembered[1] is not None
+
+
+async def test_what_another_has_erased_is_not_named_again_when_this_one_erases(
+    own_place: Place, tmp_path: Path
+) -> None:
+    """It remembers a session from opening that is gone by then."""
+    witness = tmp_path / "witness.json"
+    async with open_store(own_place.url, witness=witness) as store:
+        await store.append("canary", [Message("user", "x")])
+    async with open_store(own_place.url, witness=witness) as store:
+        async with open_store(own_place.url, witness=witness) as other:
+            await other.append("more", [Message("user", "x")])
+            await other.forget("canary", erase=True)
+            await store.forget("more", erase=True)
+        assert "canary" not in witness.read_text()
+    await (await open_store(own_place.url, witness=witness)).close()
+
+
+async def test_erasures_at_once_all_reach_the_file(own_place: Place, tmp_path: Path) -> None:
+    witness = tmp_path / "witness.json"
+    sessions = [f"s{number}" for number in range(6)]
+    async with open_store(own_place.url, witness=witness) as store:
+        for session in sessions:
+            await store.append(session, [Message("user", "x")])
+        reports = await asyncio.gather(*(store.forget(session, erase=True) for session in sessions))
+    for report in reports:
+        assert report is not None
+        assert "the witness" in report.reached
+    assert [path.name for path in tmp_path.glob("witness*")] == ["witness.json"]
+    await (await open_store(own_place.url, witness=witness)).close()
+
+
+ERASING = {
+    "sqlite": "recollect.stores.sqlite.store.erase_from_file",
+    "redis": "recollect.stores.redis.store.rewrite_files",
+    "postgres": "recollect.stores.postgres.store.rewrite_files",
+}
+"""What deletes a session, or comes after that and takes long."""
+
+
+async def test_a_store_that_is_opened_during_an_erasure_misses_nothing(
+    own_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    witness = tmp_path / "witness.json"
+    deleted, opened = threading.Event(), threading.Event()
+    rewrites = pkgutil.resolve_name(ERASING[own_place.name])
+
+    def held_up(*given: Any) -> Any:
+        report = rewrites(*given)
+        deleted.set()
+        assert opened.wait(30)
+        return report
+
+    async def held_up_on_the_loop(*given: Any) -> Any:
+        deleted.set()
+        assert await asyncio.to_thread(opened.wait, 30)
+        return await rewrites(*given)
+
+    monkeypatch.setattr(
+        ERASING[own_place.name], held_up if own_place.name == "sqlite" else held_up_on_the_loop
+    )
+    async with open_store(own_place.url, witness=witness) as store:
+        await store.append("canary", [Message("user", "x")])
+    async with open_store(own_place.url, witness=witness) as store:
+        erasing = asyncio.create_task(store.forget("canary", erase=True))
+        try:
+            assert await asyncio.to_thread(deleted.wait, 30)
+            await (await open_store(own_place.url, witness=witness)).close()
+        finally:
+            opened.set()
+            await erasing

@@ -183,6 +183,8 @@ class PostgresStore(PostgresMoving):
         return stored
 
     async def _erase(self, session: str, key: bytes) -> Erasure:
+        if self._witness is not None:
+            await self._witness.erase(session)
         connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         try:
             with self._known.erasing(key):

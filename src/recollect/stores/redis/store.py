@@ -165,6 +165,8 @@ class RedisStore(RedisMoving):
         return newest(stored, last)
 
     async def _erase(self, session: str, key: bytes) -> Erasure:
+        if self._witness is not None:
+            await self._witness.erase(session)
         place = self._places.of(key)
         ask = functools.partial(self._servers.ask, place.slot)
         with self._places.erasing(key):

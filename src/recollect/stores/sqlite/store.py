@@ -128,6 +128,8 @@ class SqliteStore(SqliteMoving):
     async def _erase(self, session: str, key: bytes) -> Erasure:
         self._check_open(NotWritten)
         self._check(self._guard.harm_before_read())
+        if self._witness is not None:
+            await self._witness.erase(session)
         erased = await asyncio.to_thread(erase_from_file, self._path, key, self._policy, self._timeout_s)
         self._known.pop(key, None)
         self._check(self._guard.harm_before_read())
