@@ -14,11 +14,14 @@ one by the store's clock and the other by the engine's. If the engine's was set 
 like a loss; if it was set back, what was acknowledged in as many seconds after the erasure looks like a part of it.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from hashlib import blake2b
 
 import msgspec
+
+from recollect.errors import EngineUnavailable, NotWritten, OutcomeUnknown
 
 TRACES_MAX = 1_000
 TRACE_LIFE = timedelta(days=7)
@@ -30,6 +33,24 @@ def trace_of(identity: str, key: bytes) -> bytes:
     """What stays of an erased session's id. Nobody gets from it to the id, but who guesses the id and knows the store's
     identity can tell that it was erased."""
     return blake2b(key, digest_size=16, key=identity.encode()).digest()
+
+
+@contextmanager
+def after_forgetting() -> Iterator[None]:
+    """While what is forgotten already is erased: an engine that no longer answers has changed something."""
+    try:
+        yield
+    except NotWritten:
+        raise
+    except OutcomeUnknown as error:
+        raise OutcomeUnknown(error.reason, ERASE_AGAIN) from error
+    except EngineUnavailable as error:
+        raise OutcomeUnknown(
+            f"forgotten, but perhaps not erased from every file ({error})", ERASE_AGAIN
+        ) from error
+
+
+ERASE_AGAIN = "erase again"
 
 
 class Unreached(msgspec.Struct, frozen=True):

@@ -20,8 +20,8 @@ from typing import Any, TypeVar, Unpack
 
 from recollect import opening
 from recollect.appending import Said
-from recollect.erasure import Erasure
-from recollect.errors import OutcomeUnknown, StoreClosed
+from recollect.erasure import ERASE_AGAIN, Erasure
+from recollect.errors import OutcomeUnknown, StoreClosed, advising
 from recollect.near import POLL_S, Call, Lending, NearCalls, NotHere
 from recollect.owner import Owner
 from recollect.store import (
@@ -98,8 +98,10 @@ class SyncStore:
     def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
         """See `recollect.store.Store.forget`."""
         if erase:  # the engine rewrites its files, and is asked now and then whether it has done so
-            return self._wait(self._store.forget(session, expect=expect, erase=True))
-        return self._call(lambda store: store.forget(session, expect=expect))
+            with advising(ERASE_AGAIN):
+                return self._wait(self._store.forget(session, expect=expect, erase=True))
+        with advising("forget again"):
+            return self._call(lambda store: store.forget(session, expect=expect))
 
     def retract(
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None
@@ -146,7 +148,8 @@ class SyncStore:
 
     def sweep(self) -> int:
         """See `recollect.store.Expiring.sweep`."""
-        return self._wait(self._store.sweep())
+        with advising("sweep again"):
+            return self._wait(self._store.sweep())
 
     def sessions(self, *, prefix: str | None = None, updated_after: float | None = None) -> Iterator[str]:
         """See `recollect.store.Listable.sessions`."""

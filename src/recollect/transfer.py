@@ -28,7 +28,7 @@ from recollect import __version__
 from recollect.bounds import INTEGER_MAX
 from recollect.changing import metadata_record
 from recollect.checksum import checksum
-from recollect.errors import Conflict, RecollectError, Refused, Unreadable, shorten
+from recollect.errors import Conflict, RecollectError, Refused, Unreadable, advising, shorten
 from recollect.json_values import decode_json, encode_json
 from recollect.message import Damaged, Message, decode, encode
 from recollect.moving import Movable, RememberedTurn, SessionKept, piece_of
@@ -274,7 +274,8 @@ class _Writing:
             turns=() if opened.kept is None else opened.kept.turns,
         )
         try:
-            await self._store.restore(opened.session, piece)
+            with advising("import again"):
+                await self._store.restore(opened.session, piece)
         except Conflict as error:
             raise self._other_content() from error
         self._there, self._wrote = upto, True

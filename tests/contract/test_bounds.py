@@ -3,6 +3,9 @@
 import asyncio
 import importlib
 import time
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +16,11 @@ from recollect import (
     NotWritten,
     OutcomeUnknown,
     RecollectError,
+    SessionState,
+    Store,
     open_store,
 )
+from recollect.transfer import Moved, export_lines, import_file, movable
 from recollect.verify.engines import Pausable
 from tests.contract.conftest import Place
 from tests.contract.reading import texts
@@ -58,6 +64,76 @@ async def test_a_forget_without_an_answer_says_that_it_can_be_made_again(own_pla
         assert told.value.advice == "forget again"
         await _retry(lambda: store.forget("s"))
         assert await texts(store, "s") == []
+
+
+async def test_an_erasure_without_an_answer_says_that_it_can_be_made_again(
+    own_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The session is forgotten by then, and perhaps erased."""
+    _server_only(own_place)
+    async with open_store(own_place.url) as store:
+        await store.append("s", [Message("user", "before")])
+        erases = store._erase  # type: ignore[attr-defined]
+
+        async def of_a_dead_engine(*given: Any) -> Any:
+            own_place.engine.kill()
+            return await erases(*given)
+
+        monkeypatch.setattr(store, "_erase", of_a_dead_engine)
+        with pytest.raises(OutcomeUnknown, match=r"erase again$") as told:
+            await store.forget("s", erase=True)
+        assert told.value.advice == "erase again"
+        monkeypatch.undo()
+        own_place.engine.restart()
+        await _retry(lambda: store.forget("s", erase=True))
+        assert await store.state("s") is SessionState.ABSENT
+
+
+async def swept(store: Store, path: Path, pause: Callable[[], None]) -> None:
+    pause()
+    await store.sweep()
+
+
+async def read(store: Store, path: Path, pause: Callable[[], None]) -> None:
+    pause()
+    await store.history("s")
+
+
+async def imported(store: Store, path: Path, pause: Callable[[], None]) -> None:
+    path.write_bytes(b"".join([line async for line in export_lines(movable(store), Moved())]))
+    await store.forget("s", erase=True)
+    restores = store.restore  # type: ignore[attr-defined]
+
+    async def paused(*given: Any) -> None:
+        pause()
+        await restores(*given)
+
+    store.restore = paused  # type: ignore[attr-defined]
+    async for _ in import_file(movable(store), path):
+        pass
+
+
+ADVICE = {swept: "sweep again", imported: "import again"}
+
+
+@pytest.mark.parametrize("call", [swept, read, imported])
+async def test_what_has_no_turn_id_is_not_told_to_retry_with_it(
+    own_place: Place, tmp_path: Path, call: Callable[..., Any]
+) -> None:
+    _server_only(own_place)
+    assert isinstance(own_place.engine, Pausable)
+    options: dict[str, Any] = {"ttl": timedelta(days=1), "refresh": "read", "timeout_s": 1.0}
+    async with open_store(own_place.url, **options) as store:
+        await store.append("s", [Message("user", "before")])
+        try:
+            with pytest.raises(RecollectError) as told:
+                await call(store, tmp_path / "exported", own_place.engine.pause)
+        finally:
+            own_place.engine.resume()
+    assert "turn id" not in str(told.value)
+    if not isinstance(told.value, EngineUnavailable):
+        assert isinstance(told.value, OutcomeUnknown)
+        assert told.value.advice == ADVICE[call]
 
 
 async def test_a_killed_engine_raises_and_a_restarted_one_just_works(own_place: Place) -> None:

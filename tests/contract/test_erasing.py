@@ -21,6 +21,7 @@ from recollect import (
     Erasable,
     Erasure,
     Message,
+    OutcomeUnknown,
     SessionState,
     Store,
     open_store,
@@ -461,6 +462,22 @@ async def test_a_reader_that_holds_the_log_is_told(tmp_path: Path) -> None:
             assert {file for file, _ in found_in(tmp_path)} <= {"memory.db", "memory.db-wal"}
         report = await store.forget(NAME, erase=True)
         assert report is not None
+        assert found_in(tmp_path) == set()
+
+
+async def test_a_failing_disk_leaves_it_open_whether_it_is_erased(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(connection: sqlite3.Connection, key: bytes) -> None:
+        raise sqlite3.OperationalError("disk I/O error")
+
+    async with open_store(f"sqlite:///{tmp_path}/memory.db") as store:
+        await fill(store)
+        monkeypatch.setattr(erasing, "_erase_rows", fails)
+        with pytest.raises(OutcomeUnknown, match=r"disk I/O error.*; erase again$"):
+            await store.forget(NAME, erase=True)
+        monkeypatch.undo()
+        await store.forget(NAME, erase=True)
         assert found_in(tmp_path) == set()
 
 

@@ -113,7 +113,7 @@ async def test_an_erasure_that_no_longer_waits_is_not_reported(engine: PostgresE
                 pid = await waiting(engine, erasure)
                 assert pid is not None
                 end_wait(engine, pid)
-                with pytest.raises(OutcomeUnknown, match=r"stop waiting for its standbys.*erase again$"):
+                with pytest.raises(OutcomeUnknown, match="stop waiting for its standbys"):
                     await asyncio.wait_for(erasure, 30)
         finally:
             name_standbys(engine, "")

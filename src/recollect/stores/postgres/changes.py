@@ -35,7 +35,7 @@ from recollect.changing import (
     metadata_of,
     needle_of,
 )
-from recollect.erasure import NO_ID, Erasure, trace_of
+from recollect.erasure import NO_ID, Erasure, after_forgetting, trace_of
 from recollect.errors import Conflict, NotWritten, RecollectError, advising
 from recollect.known import Known, KnownSessions, Told, ended_by
 from recollect.slices import too_long
@@ -119,7 +119,10 @@ class PostgresChanges(ABC):
             assert expect is not None
             raise Conflict(session, expect, last)
         await self._free(unfreed, deadline)
-        return await self._erase(session, key) if erase else None
+        if not erase:
+            return None
+        with after_forgetting():
+            return await self._erase(session, key)
 
     async def retract(
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None

@@ -39,6 +39,7 @@ from recollect.errors import (
     OutcomeUnknown,
     RecollectError,
     StoreClosed,
+    advising,
 )
 from recollect.known import Known, KnownSessions
 from recollect.owner import Owner
@@ -195,12 +196,8 @@ class PostgresStore(PostgresMoving):
             self._abandoned_waits.disregard(connection)
         except BaseException as error:
             self._pool.discard(connection)
-            if isinstance(error, OutcomeUnknown):
-                raise OutcomeUnknown(error.reason, "erase again") from error
             if isinstance(error, DRIVER_ERRORS):
-                raise OutcomeUnknown(
-                    f"the session may not be erased from every file ({error})", "erase again"
-                ) from error
+                raise OutcomeUnknown(f"the session may not be erased from every file ({error})") from error
             raise
         self._pool.release(connection)
         return erasure(
@@ -235,6 +232,10 @@ class PostgresStore(PostgresMoving):
 
     async def sweep(self) -> int:
         """Frees what expired sessions still occupy; returns how many were freed."""
+        with advising("sweep again"):
+            return await self._sweep()
+
+    async def _sweep(self) -> int:
         expired, above = 0, 0
         while rows := await self._write(schema.EXPIRE, (above,)):
             expired += len(rows)
@@ -413,6 +414,8 @@ class PostgresStore(PostgresMoving):
             await self._write(schema.TOUCH, (key, self._options.ttl), deadline)
         except NotWritten as error:
             raise EngineUnavailable(f"the time to live was not restarted: {error}") from error
+        except OutcomeUnknown as error:
+            raise EngineUnavailable(f"the time to live may not be restarted: {error.reason}") from error
 
     # ---- statements
 

@@ -24,7 +24,7 @@ from recollect.changing import (
     metadata_of,
     needle_of,
 )
-from recollect.erasure import Erasure
+from recollect.erasure import Erasure, after_forgetting
 from recollect.errors import (
     Conflict,
     EngineUnavailable,
@@ -126,7 +126,10 @@ class RedisChanges(ABC):
                 raise Conflict(session, expect, actual)
         if write.shortfall is not None:
             raise OutcomeUnknown(f"forgotten, but {write.shortfall}", "forget again")
-        return await self._erase(session, key) if erase else None
+        if not erase:
+            return None
+        with after_forgetting():
+            return await self._erase(session, key)
 
     async def retract(
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None

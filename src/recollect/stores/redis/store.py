@@ -34,6 +34,7 @@ from recollect.errors import (
     StoreClosed,
     StoreReplaced,
     Unreadable,
+    advising,
     shorten,
 )
 from recollect.known import Told, ended_by
@@ -209,7 +210,8 @@ class RedisStore(RedisMoving):
         async for names in self._servers.scan("c", b""):
             for reply in await self._swept(names) if names else ():
                 if isinstance(reply, ReplyError):
-                    raise write_refused(reply)
+                    with advising("sweep again"):
+                        raise write_refused(reply)
                 swept += reply == b"swept"
         return swept
 

@@ -31,7 +31,7 @@ from recollect.changing import (
     metadata_of,
     needle_of,
 )
-from recollect.erasure import Erasure
+from recollect.erasure import Erasure, after_forgetting
 from recollect.errors import Conflict, NotWritten, RecollectError, Refused, Unreadable, advising, shorten
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.file import ChosenPolicy
@@ -110,7 +110,10 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         with advising("forget again"):
             freed = await self._submit(job)
         await self._free_all(freed, deadline)
-        return await self._erase(session, key) if erase else None
+        if not erase:
+            return None
+        with after_forgetting():
+            return await self._erase(session, key)
 
     async def retract(
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None

@@ -19,7 +19,14 @@ from typing import Any
 
 from recollect.appending import Append, Said, checked_append, checked_window, session_key
 from recollect.erasure import Erasure, erasure
-from recollect.errors import EngineUnavailable, NotWritten, RecollectError, Unreadable
+from recollect.errors import (
+    EngineUnavailable,
+    NotWritten,
+    OutcomeUnknown,
+    RecollectError,
+    Unreadable,
+    advising,
+)
 from recollect.store import Options, Receipt, SessionState, Stored
 from recollect.stores.sqlite.changes import INSERT, StoreJob, room, state_of
 from recollect.stores.sqlite.erasing import erase_from_file
@@ -110,7 +117,7 @@ class SqliteStore(SqliteMoving):
         key = session_key(session)
         deadline = time.monotonic() + self._timeout_s
         if self._options.refresh == "read" and self._ttl_s is not None:
-            await self._submit(lambda connection: self._refresh(connection, key))
+            await self._restart_life(key)
         stored = None
         if self._policy.journal == "wal":
             stored = await self._read(
@@ -124,6 +131,12 @@ class SqliteStore(SqliteMoving):
             )
         assert stored is not None  # without a limit
         return stored
+
+    async def _restart_life(self, key: bytes) -> None:
+        try:
+            await self._submit(lambda connection: self._refresh(connection, key))
+        except OutcomeUnknown as error:
+            raise EngineUnavailable(f"the time to live may not be restarted: {error.reason}") from error
 
     async def _erase(self, session: str, key: bytes) -> Erasure:
         self._check_open(NotWritten)
@@ -145,6 +158,10 @@ class SqliteStore(SqliteMoving):
 
     async def sweep(self) -> int:
         """Frees what expired sessions still occupy; returns how many were freed."""
+        with advising("sweep again"):
+            return await self._sweep()
+
+    async def _sweep(self) -> int:
         freed = above = 0
         while expired := await self._read(partial(expired_sessions, above=above)):
             for _, key in expired:
