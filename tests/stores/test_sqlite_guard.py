@@ -233,17 +233,20 @@ async def test_stores_and_checkpoints_at_the_same_time_are_not_taken_for_harm(pa
             assert len(await two.history(name)) == 150
 
 
+@pytest.mark.parametrize("seen_elsewhere", [False, True])
 async def test_a_log_that_is_begun_again_while_it_is_looked_at(
-    path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path, monkeypatch: pytest.MonkeyPatch, seen_elsewhere: bool
 ) -> None:
-    """Another program empties the log and writes to it; the store comes in between."""
+    """Another program empties the log and writes to it; the store comes in between, on one of its threads or both."""
     ask_sqlite = FileGuard._emptied_rightly
     written = 0
 
-    def write_first(guard: FileGuard) -> bool:
+    def write_first(guard: FileGuard, header: bytes) -> bool:
         nonlocal written
         written += other.execute("INSERT OR REPLACE INTO recollect_meta VALUES ('other', 'x')").rowcount
-        return ask_sqlite(guard)
+        if seen_elsewhere:
+            assert guard.harm_before_write() is None
+        return ask_sqlite(guard, header)
 
     async with open_store(f"sqlite:///{path}") as store:
         for number in range(BEFORE):

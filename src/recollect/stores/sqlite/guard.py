@@ -120,7 +120,7 @@ class FileGuard:
                 self._seen = (os.pread(self._log, _HEADER_BYTES, 0), length)
             return None
         found = os.pread(self._log, _HEADER_BYTES, 0)
-        begun_anew = found != header and (_is_header(found) if found else self._emptied_rightly())
+        begun_anew = found != header and (_is_header(found) if found else self._emptied_rightly(header))
         if self._cut or not begun_anew:
             self._cut = True
             return self._cut_short()
@@ -137,7 +137,7 @@ class FileGuard:
             # A size counts only if it was read after its header: after a new header, SQLite may still shorten the log.
             self._cut = self._cut or length < size
             self._seen = (header, max(size, length))
-        elif _is_header(found) if found else self._emptied_rightly():
+        elif _is_header(found) if found else self._emptied_rightly(header):
             self._seen = (found, 0)
         else:
             self._cut = True
@@ -146,9 +146,9 @@ class FileGuard:
     def _cut_short(self) -> str:
         return f"{self._log_path} was cut short"
 
-    def _emptied_rightly(self) -> bool:
+    def _emptied_rightly(self, header: bytes) -> bool:
         """Whether a checkpoint emptied the log. If SQLite still relies on pages in there, it cannot read them; unless
-        somebody has begun it again meanwhile."""
+        somebody has begun it again meanwhile, after this header."""
         self._paths_checked_at = 0.0
         if self._moved():
             return False
@@ -164,7 +164,7 @@ class FileGuard:
             return True
         assert self._log is not None
         found = os.pread(self._log, _HEADER_BYTES, 0)
-        return found != self._seen[0] and _is_header(found)
+        return found != header and _is_header(found)
 
 
 def _is_header(raw: bytes) -> bool:
