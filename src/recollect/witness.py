@@ -31,6 +31,7 @@ import msgspec
 from msgspec.structs import replace
 
 from recollect import private
+from recollect.aside import aside
 from recollect.errors import CannotOpen, StoreReplaced, shorten
 from recollect.owner import can_end
 from recollect.regular_files import read_file
@@ -94,7 +95,7 @@ class Witness:
                         f"{mark.sequence}, now it is at {found}. {remedy}"
                     )
                 witness._newest = witness._aged = mark
-        await asyncio.to_thread(witness._write_as_it_is)
+        await aside(witness._write_as_it_is)
         return witness
 
     def note(self, session: str, sequence: int) -> None:
@@ -111,7 +112,7 @@ class Witness:
         self._written_at = now
         aged, self._aged = self._aged, self._newest
         if aged is not None:
-            self._writing = asyncio.get_running_loop().run_in_executor(None, self._write_if_possible, aged)
+            self._writing = aside(self._write_if_possible, aged)
 
     async def erase(self, session: str) -> bool:
         """Writes the file without this session; returns whether that was possible.
@@ -119,7 +120,7 @@ class Witness:
         To be called before the erasure as well: whoever opens the store meanwhile would miss the session."""
         before_ns, now_ns, written = 0, time.time_ns(), True
         try:
-            before_ns, now_ns = await asyncio.to_thread(self._write_without, session)
+            before_ns, now_ns = await aside(self._write_without, session)
         except OSError:
             written = False
         marks = [_left(mark, session, before_ns) for mark in (self._newest, self._aged)]
@@ -133,7 +134,7 @@ class Witness:
             await asyncio.wait([self._writing])
         # Otherwise the mark is the one from opening, and another process may have written a newer one.
         if self._noted and self._newest is not None:
-            await asyncio.to_thread(self._write_if_possible, self._newest)
+            await aside(self._write_if_possible, self._newest)
 
     def _write_if_possible(self, mark: Mark) -> None:
         """A failure is only logged: an older mark catches less, but raises no false alarm."""

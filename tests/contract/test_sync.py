@@ -4,6 +4,8 @@ import asyncio
 import contextlib
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -25,6 +27,7 @@ from recollect import (
     sync,
 )
 from recollect.sync import SyncStore, open_store
+from recollect.witness import remembered_by
 from tests.contract.conftest import Place
 from tests.interrupts import Interrupts
 
@@ -229,6 +232,44 @@ def test_closing_on_the_loop_s_own_thread_does_not_wait_for_itself(place: Place,
     store.close()
     with pytest.raises(StoreClosed):
         store.position(session)
+
+
+ENDED = """
+import atexit, sys, threading
+from recollect import Message
+from recollect.sync import open_store
+
+witness = {witness!r}
+store = open_store({url!r}, witness=witness)
+atexit.register(store.close)
+store.append({session!r}, [Message("user", "x")] * 500)
+
+
+def use(number):
+    threading.main_thread().join()
+    for _ in range(5):
+        store.append({session!r}, [Message("user", "x")])
+        assert len(store.history({session!r})) > 500
+    sys.stdout.write("used\\n")
+
+
+for number in range(4):
+    threading.Thread(target=use, args=[number]).start()
+"""
+
+
+def test_threads_go_on_when_the_main_one_has_ended(place: Place, session: str, tmp_path: Path) -> None:
+    """Python's executors take no more work then; and at exit, when many a program closes its store."""
+    witness = tmp_path / "witness"
+    program = ENDED.format(url=place.url, session=session, witness=str(witness))
+    ended = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "used\n" * 4, "")
+    remembered = remembered_by(witness)
+    assert remembered is not None
+    assert remembered[1] is not None
+    assert remembered[1].sequence == 520, "it was closed"
 
 
 def test_a_call_that_does_not_end_is_given_up_when_the_store_is_closed(tmp_path: Path) -> None:

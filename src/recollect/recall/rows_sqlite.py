@@ -4,7 +4,6 @@ Transactions run as in the store (`SqliteTransactions`). Numbers are taken insid
 commit order. What is forgotten is overwritten in the file, not merely unlinked (``secure_delete``).
 """
 
-import asyncio
 import json
 import sqlite3
 import time
@@ -13,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from recollect.aside import aside
 from recollect.bounds import INTEGER_MAX
 from recollect.erasure import Unreached
 from recollect.errors import EngineUnavailable, NotWritten, OutcomeUnknown, RecollectError, Unreadable
@@ -108,7 +108,7 @@ class SqliteRows(SqliteTransactions[RowsJob]):
     @classmethod
     async def open(cls, url: str, options: Options) -> "SqliteRows":
         path, asked = parse_url(url)
-        rows = await asyncio.to_thread(_open, cls, path, asked, options)
+        rows = await aside(_open, cls, path, asked, options)
         rows._owner.take_loop()
         return rows
 
@@ -137,7 +137,7 @@ class SqliteRows(SqliteTransactions[RowsJob]):
     async def erase(self) -> tuple[list[str], list[Unreached]]:
         self._check_open(NotWritten)
         self._check(self._guard.harm_before_read())
-        erased = await asyncio.to_thread(rewrite_file, self._path, self._policy, self._timeout_s)
+        erased = await aside(rewrite_file, self._path, self._policy, self._timeout_s)
         self._check(self._guard.harm_before_read())
         return erased
 

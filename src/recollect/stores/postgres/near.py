@@ -10,6 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from recollect.aside import aside
 from recollect.errors import RecollectError
 from recollect.near import NearTurns, NotHere
 from recollect.stores.postgres.hosts import prepares
@@ -62,7 +63,7 @@ class NearPostgres:
 
     async def close(self) -> None:
         """Waits for a call that is running, which may be waiting for this loop."""
-        if await asyncio.to_thread(self._turns.close, self._timeout_s) and self._wire is not None:
+        if await aside(self._turns.close, self._timeout_s) and self._wire is not None:
             self._drop(self._wire)
         while self._ending:
             await asyncio.wait(set(self._ending))

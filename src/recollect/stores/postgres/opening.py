@@ -6,6 +6,7 @@ import uuid
 
 import asyncpg
 
+from recollect.aside import aside
 from recollect.errors import CannotOpen, EngineUnavailable
 from recollect.store import Options
 from recollect.stores.postgres.durability import PostgresSettings, read_settings
@@ -60,7 +61,7 @@ async def _migrated(
             "allow changing it: run `recollect migrate URL` first"
         )
     timeout_s = max(remaining_s(deadline), 1.0)
-    await asyncio.to_thread(_migrate, url, timeout_s)
+    await aside(_migrate, url, timeout_s)
     version = usable(await read_version(connection, options.timeout_s))
     if version is None:
         raise CannotOpen(

@@ -5,7 +5,6 @@ many in a temporary file, which SQLite searches and sorts in a few megabytes. Th
 open, so nothing is left of it. Where no temporary file can be made, the keys stay in memory.
 """
 
-import asyncio
 import contextlib
 import os
 import sqlite3
@@ -13,6 +12,7 @@ import tempfile
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from pathlib import Path
 
+from recollect.aside import aside
 from recollect.errors import EngineUnavailable
 
 HELD_MAX = 20_000
@@ -58,8 +58,8 @@ class SeenSessions:
             yield found
             return
         with _told():
-            rows = await asyncio.to_thread(self._file.execute, _LATEST_FIRST, (after,))
-            while some := await asyncio.to_thread(rows.fetchmany, PORTION):
+            rows = await aside(self._file.execute, _LATEST_FIRST, (after,))
+            while some := await aside(rows.fetchmany, PORTION):
                 yield [key for (key,) in some]
 
     def close(self) -> None:

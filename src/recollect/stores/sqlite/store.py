@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from recollect.appending import Append, Said, checked_append, checked_window, session_key
+from recollect.aside import aside
 from recollect.erasure import Erasure, erasure
 from recollect.errors import (
     EngineUnavailable,
@@ -80,7 +81,7 @@ class SqliteStore(SqliteMoving):
     async def open(cls, url: str, options: Options) -> "SqliteStore":
         """Opens the memory at the address and checks that what was asked for can be kept; `open_store` calls this."""
         path, asked = parse_url(url)
-        store = await asyncio.to_thread(_open_file, cls, path, asked, options)
+        store = await aside(_open_file, cls, path, asked, options)
         store._owner.take_loop()
         try:
             if options.witness is not None:
@@ -143,7 +144,7 @@ class SqliteStore(SqliteMoving):
         self._check(self._guard.harm_before_read())
         if self._witness is not None:
             await self._witness.erase(session)
-        erased = await asyncio.to_thread(erase_from_file, self._path, key, self._policy, self._timeout_s)
+        erased = await aside(erase_from_file, self._path, key, self._policy, self._timeout_s)
         self._known.pop(key, None)
         self._check(self._guard.harm_before_read())
         return erasure(

@@ -18,6 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
+from recollect.aside import aside
 from recollect.batching import Batcher
 from recollect.errors import (
     EngineUnavailable,
@@ -97,7 +98,7 @@ class SqliteTransactions(ABC, Generic[Job]):
         await self._release()
 
     async def _release(self) -> None:
-        await asyncio.to_thread(self._end_threads)
+        await aside(self._end_threads)
         with self._guard.closing(), self._writing, self._reading, self._far_reading:
             for connection in (self._reader, self._far_reader, self._writer):
                 connection.close()
@@ -157,8 +158,7 @@ class SqliteTransactions(ABC, Generic[Job]):
                 return results
         # A little less than the caller's own limit, so that the error names the lock, not the time limit.
         wait_s = self._timeout_s * 0.9
-        loop = asyncio.get_running_loop()
-        results = await loop.run_in_executor(self._write_thread, self._commit, jobs, wait_s)
+        results = await aside(self._commit, jobs, wait_s, executor=self._write_thread)
         if results is None:
             raise NotWritten(f"{self._path} was locked by another process for {wait_s:g} s; safe to retry")
         return results
@@ -241,8 +241,7 @@ class SqliteTransactions(ABC, Generic[Job]):
 
     async def _read_aside(self, query: Callable[[sqlite3.Connection], Value], deadline: float) -> Value:
         """On the reader thread, which gives up by itself; one that hangs in disk I/O is not waited for."""
-        loop = asyncio.get_running_loop()
-        answer = loop.run_in_executor(self._read_thread, self._query, query, deadline)
+        answer: asyncio.Future[Value] = aside(self._query, query, deadline, executor=self._read_thread)
         try:
             await asyncio.wait([answer], timeout=deadline - time.monotonic() + READ_GRACE_S)
         except asyncio.CancelledError:
