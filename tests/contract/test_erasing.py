@@ -259,6 +259,20 @@ async def test_another_store_does_not_take_it_for_a_loss(
     assert errors(caplog) == []
 
 
+async def test_another_store_can_copy_to_an_id_that_was_erased(
+    place: Place, session: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    source = place.beside(session, "source")
+    async with place.open() as eraser, place.open() as store:
+        for number in range(3):
+            await store.append(session, said(number))
+        await store.append(source, [Message("user", "copied")])
+        await eraser.forget(session, erase=True)
+        assert (await store.fork(source, session)).last == 1
+        assert await texts(store, session) == await texts(eraser, session) == ["copied"]
+    assert errors(caplog) == []
+
+
 async def test_another_store_takes_an_id_that_is_used_again_for_a_new_session(
     place: Place, session: str, caplog: pytest.LogCaptureFixture
 ) -> None:

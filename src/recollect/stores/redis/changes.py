@@ -175,19 +175,22 @@ class RedisChanges(ABC):
         """See `recollect.store.Forkable`. In a cluster both sessions must be in one slot, which is rare."""
         change = checked_fork(session, new, upto, turn, expect)
         self._check_open(NotWritten)
-        source, place = self._places.of(change.key), self._places.of(change.new_key)
-        self._check_one_slot([source, place])
-        behind = b"ask"
-        common = self._common(change, place, b"go on", expect=None)
+        behind = behind_new = b"ask"
         while True:
-            told = source.known.told
+            source, place = self._places.of(change.key), self._places.of(change.new_key)
+            self._check_one_slot([source, place])
+            told, told_new = source.known.told, place.known.told
+            common = self._common(change, place, behind_new, expect=None)
             rest = (change.upto, "" if change.expect is None else change.expect, told[0], behind)
             given = self._append_options + common + pack_arguments(rest)
             write = QueuedWrite(FORK, (place.keys, source.keys), given, 12)
-            reply = await self._submit(write, place)
-            if not (isinstance(reply, list) and reply[0] == b"source behind"):
-                break
-            behind = await self._lost(session, source, told, reply[1])
+            match reply := await self._submit(write, place):
+                case [b"behind", found]:
+                    behind_new = await self._lost(new, place, told_new, found)
+                case [b"source behind", found]:
+                    behind = await self._lost(session, source, told, found)
+                case _:
+                    break
         match reply:
             case [b"nothing", _]:
                 raise change.not_found()
