@@ -118,8 +118,7 @@ class TaskWorld:
         waits: EngineWaits | None = None,
         form: Form = "",
     ) -> None:
-        self._form = form
-        self._spec, self._endpoint, self._new_history = spec, endpoint, new_history
+        self._spec, self._endpoint, self._new_history, self._form = spec, endpoint, new_history, form
         self._cancellations = cancellations
         self._outside = Outside(endpoint.engine, self, waits)
         self.session = SessionNames("t")
