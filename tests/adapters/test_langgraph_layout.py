@@ -123,6 +123,22 @@ def test_a_value_whose_place_is_unknown_is_written_again(saver: RecollectSaver, 
         assert _values(saver, thread) == {**STATE, "step": "next"}
 
 
+def test_a_checkpoint_put_again_with_its_own_config_keeps_its_values(
+    saver: RecollectSaver, place: Place, thread: Any
+) -> None:
+    """As by an application that changes the metadata of what it has read."""
+    config = _next(saver, _first(saver, thread))
+    found = saver.get_tuple(config)
+    assert found is not None
+    with RecollectSaver(place.url) as fresh:
+        for another in (saver, fresh):
+            again = another.put(found.config, found.checkpoint, {"run_id": "looked at"}, {})
+            assert again == config
+            assert _values(another, config) == {**STATE, "step": "next"}
+            assert [one.metadata["run_id"] for one in another.list(thread)] == ["looked at", "first"]
+    assert _values(saver, _next(saver, config, values=False)) == {**STATE, "step": "next"}
+
+
 # ---- removed
 
 

@@ -133,7 +133,7 @@ class KnownHomes:
     def of(self, row: CheckpointRow) -> Layout | None:
         """What the row's parent has for it, if that is known."""
         known = self._latest.get(row.place)
-        return for_child(*known) if known is not None and known[0] == row.parent else None
+        return for_child(row, known[1]) if known is not None and known[0] == row.parent else None
 
     def note(self, place: ThreadPlace, checkpoint: bytes, layout: Layout) -> None:
         """For a checkpoint that was read or put."""
@@ -149,10 +149,15 @@ class KnownHomes:
             }
 
 
-def for_child(checkpoint: bytes, layout: Layout) -> Layout:
-    """What a child refers to: the small values themselves, and the homes of the others."""
+def for_child(row: CheckpointRow, layout: Layout) -> Layout:
+    """What the row refers to, of its parent's layout: the small values themselves, and the homes of the others.
+
+    A checkpoint that is put again with its own config, to change its metadata, is its own parent: it keeps its values.
+    """
+    if row.parent is None or row.parent == row.id:
+        return layout
     small = {ref: value for ref, value in layout.inline.items() if len(value) <= SMALL_MAX}
-    return Layout(small, {**{ref: checkpoint for ref in layout.inline if ref not in small}, **layout.homes})
+    return Layout(small, {**{ref: row.parent for ref in layout.inline if ref not in small}, **layout.homes})
 
 
 def laid_out(

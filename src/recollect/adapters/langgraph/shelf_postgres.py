@@ -478,7 +478,7 @@ def _for_child(row: CheckpointRow, found: Sequence[Any]) -> Layout | None:
     if not found or row.parent is None:
         return None
     [(parent, refs, homes, inline, checksum)] = found
-    return for_child(row.parent, layout_of(refs, homes, inline).checked(row.parent, parent, checksum))
+    return for_child(row, layout_of(refs, homes, inline).checked(row.parent, parent, checksum))
 
 
 def _putting_writes(place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> list[Any]:

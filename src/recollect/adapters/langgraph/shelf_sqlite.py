@@ -317,7 +317,7 @@ def _layout_of_parent(row: CheckpointRow) -> Callable[[sqlite3.Connection], Layo
         if found is None:
             return None
         parent, refs, homes, inline, checksum = found
-        return for_child(row.parent, _layout(refs, homes, inline).checked(row.parent, parent, checksum))
+        return for_child(row, _layout(refs, homes, inline).checked(row.parent, parent, checksum))
 
     return query
 
