@@ -179,6 +179,12 @@ def test_pages_are_the_latest_first_and_do_not_overlap(files: str) -> None:
     assert found == ["7", *[str(number) for number in reversed(range(50)) if number != 7]]
 
 
+def test_a_limit_of_nothing_finds_nothing(files: str) -> None:
+    with RecollectStore(files, recall=files) as store:
+        store.put(("n",), "k", {"text": "rain"})
+        assert store.search(("n",), limit=0) == store.search(("n",), query="rain", limit=0) == []
+
+
 def test_a_change_keeps_the_time_of_the_first_and_is_found_by_its_new_text_only(files: str) -> None:
     with RecollectStore(files, recall=files) as store:
         store.put(("n",), "k", {"text": "rain"})

@@ -247,9 +247,9 @@ class RecollectStore(BaseStore):
             async for kept in self._under(op.namespace_prefix):
                 if _fits(kept.value, op.filter):
                     matching.append(kept)
-                if len(matching) == op.offset + op.limit:
+                if len(matching) >= op.offset + op.limit:
                     break
-            return [kept.found(None) for kept in matching[op.offset :]]
+            return [kept.found(None) for kept in matching[op.offset : op.offset + op.limit]]
         if self._recall is None:
             raise Refused(
                 "query: this store ranks nothing; open it with recall=, such as sqlite:///memory.db"
