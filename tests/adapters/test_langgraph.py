@@ -5,11 +5,13 @@ import operator
 import os
 import sqlite3
 import uuid
+from collections import deque
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from datetime import timedelta
-from typing import Annotated, Any, TypedDict
+from pathlib import Path
+from typing import Annotated, Any, TypedDict, cast
 
 import pytest
 from hypothesis import strategies as st
@@ -18,13 +20,15 @@ from langchain_core.messages import HumanMessage
 from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
+from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
 from langgraph.graph import END, START, StateGraph
-from langgraph.types import Command, interrupt
+from langgraph.types import Command, Interrupt, Send, interrupt
 
 from recollect import CannotOpen, OutcomeUnknown, Refused, StoreClosed, Unreadable
 from recollect.adapters import carrying
 from recollect.adapters.langgraph import RecollectSaver, shelf, shelf_layout
 from recollect.adapters.langgraph import saver as saver_module
+from recollect.adapters.langgraph.shelf import key
 from tests.adapters.oracle import machine
 from tests.contract.conftest import Place
 
@@ -254,6 +258,107 @@ def test_half_of_a_character_is_refused_and_not_turned_into_a_question_mark(
         graph.invoke({"said": [HumanMessage("cut off?"), HumanMessage("here: \ud83d")]}, config)
     whole = {"said": [HumanMessage("cut off? \N{GRINNING FACE}")]}
     assert graph.invoke(whole, {"configurable": {"thread_id": f"{thread} whole"}}) == whole
+
+
+class Turned:
+    """A cipher whose output has other bytes than its input."""
+
+    def encrypt(self, plain: bytes) -> tuple[str, bytes]:
+        return "turned", bytes(byte ^ 0x80 for byte in plain)
+
+    def decrypt(self, name: str, hidden: bytes) -> bytes:
+        return bytes(byte ^ 0x80 for byte in hidden)
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+@pytest.mark.parametrize(
+    "value",
+    [
+        Send("node", {"text": "\ud83d"}),
+        Interrupt("\ud83d"),
+        deque(["\ud83d"]),
+        HumanMessage("", of_its_own="\ud83d"),
+        {"a": ("b", {"c": "\ud83d"})},
+    ],
+    ids=["send", "interrupt", "deque", "extra field", "plain"],
+)
+def test_half_of_a_character_is_found_wherever_it_is(
+    tmp_path: Path, thread: str, value: Any, encrypted: bool
+) -> None:
+    serde = EncryptedSerializer(Turned()) if encrypted else None
+    config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    with RecollectSaver(f"sqlite:///{tmp_path}/memory.db", serde=serde) as saver:
+        config = saver.put(config, empty_checkpoint(), {}, {})
+        with pytest.raises(Refused, match=r"a write to channel 'c': .* half of a character"):
+            saver.put_writes(config, [("c", value)], "task")
+        with pytest.raises(Refused, match=r"metadata: .* half of a character"):
+            saver.put(config, empty_checkpoint(), cast("Any", {"about": "\ud83d"}), {})
+
+
+# ---- whole threads
+
+
+def test_numbers_name_threads_too(saver: RecollectSaver) -> None:
+    number: Any = uuid.uuid4().int >> 64
+    for one in (number, number + 1):
+        config: Any = {"configurable": {"thread_id": one, "checkpoint_ns": ""}}
+        saver.put(config, empty_checkpoint(), {}, {})
+        saver.put(config, empty_checkpoint(), {}, {})
+    saver.prune([number])
+    assert len(list(saver.list({"configurable": {"thread_id": number}}))) == 1
+    saver.copy_thread(number, number + 1)
+    assert len(list(saver.list({"configurable": {"thread_id": number + 1}}))) == 3
+    saver.delete_thread(number)
+    assert list(saver.list({"configurable": {"thread_id": f"{number}"}})) == []
+
+
+def test_a_copy_goes_beside_what_the_target_has(saver: RecollectSaver, thread: str) -> None:
+    source: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    target: Any = {"configurable": {"thread_id": f"{thread} target", "checkpoint_ns": ""}}
+    for config, step in ((source, "1"), (target, "2")):
+        checkpoint = {
+            **empty_checkpoint(),
+            "id": step,
+            "channel_values": {"c": step},
+            "channel_versions": {"c": step},
+        }
+        saved = saver.put(config, cast("Any", checkpoint), {}, {"c": step})
+        saver.put_writes(saved, [("c", step)], "task")
+    for _ in range(2):  # it may be repeated
+        saver.copy_thread(thread, f"{thread} target")
+        there = [(one.checkpoint["channel_values"], one.pending_writes) for one in saver.list(target)]
+        assert there == [({"c": step}, [("task", "c", step)]) for step in ("2", "1")]
+    assert [one.checkpoint["id"] for one in saver.list(source)] == ["1"]
+
+
+@pytest.mark.parametrize("put_later", [False, True])
+def test_nothing_is_left_of_writes_that_came_before_their_checkpoint(
+    saver: RecollectSaver, thread: str, put_later: bool
+) -> None:
+    config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": "", "checkpoint_id": "2"}}
+    latest: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+
+    def put(step: str) -> Any:
+        return saver.put(latest, {**empty_checkpoint(), "id": step}, {}, {})
+
+    put("1")
+    saver.put_writes(config, [("c", "said")], "task")
+    if put_later:
+        put("2")
+        found = saver.get_tuple(config)
+        assert found is not None
+        assert found.pending_writes == [("task", "c", "said")]
+    saver.copy_thread(thread, f"{thread} copy")
+    for name in (thread, f"{thread} copy"):
+        saver.delete_thread(name)
+    if "redis" in type(saver._shelf).__module__:
+        shelf: Any = saver._shelf
+        left = saver._loop.wait(shelf._reading(shelf._redis.keys(f"*{key(thread).hex()}*")))
+        assert left == []
+    put("2")
+    found = saver.get_tuple(config)
+    assert found is not None
+    assert found.pending_writes == []
 
 
 # ---- prune

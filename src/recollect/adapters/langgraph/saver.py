@@ -371,11 +371,11 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         self._noted()
 
     async def _delete_thread(self, thread: str) -> None:
-        await self._carried(lambda: self._shelf.delete_thread(key(thread)))
+        await self._carried(lambda: self._shelf.delete_thread(_thread(thread)))
 
     async def _copy_thread(self, source: str, target: str) -> None:
-        if source != target:
-            await self._carried(lambda: self._shelf.copy_thread(key(source), key(target)))
+        if _thread(source) != _thread(target):
+            await self._carried(lambda: self._shelf.copy_thread(_thread(source), _thread(target)))
 
     async def _delete_for_runs(self, runs: Sequence[str]) -> None:
         ids: dict[ThreadPlace, list_[bytes]] = {}
@@ -394,8 +394,8 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             if strategy != "keep_latest":
                 await self._delete_thread(thread)
                 continue
-            for namespace in await self._shelf.namespaces(key(thread)):
-                await self._keep_latest(ThreadPlace(key(thread), namespace))
+            for namespace in await self._shelf.namespaces(_thread(thread)):
+                await self._keep_latest(ThreadPlace(_thread(thread), namespace))
 
     async def _keep_latest(self, place: ThreadPlace) -> None:
         ids = await self._shelf.ids(place)  # read first, so that checkpoints put meanwhile are not removed
@@ -434,18 +434,18 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             key(parent) if parent else None,
             key(str(run)) if run else None,
             list_(channels),
-            packed(*self.serde.dumps_typed(rest)),
-            packed(*self.serde.dumps_typed(whole_metadata)),
+            self._dumped(rest, "names of channels and nodes"),
+            self._dumped(whole_metadata, "metadata"),
         )
         values = {
-            ref: self._dumped(channel_values[channel], channel) if channel in channel_values else EMPTY
+            ref: self._dumped_channel(channel_values, channel) or EMPTY
             for ref, channel in channels.items()
             if channel in new_versions
         }
 
         def unchanged(ref: bytes) -> bytes | None:
             channel = channels[ref]
-            return self._dumped(channel_values[channel], channel) if channel in channel_values else None
+            return self._dumped_channel(channel_values, channel)
 
         return row, values, unchanged
 
@@ -456,17 +456,23 @@ class RecollectSaver(BaseCheckpointSaver[str]):
                 WRITES_IDX_MAP.get(channel, number),
                 key(channel),
                 key(path),
-                self._dumped(value, channel),
+                self._dumped(value, f"a write to channel {channel!r}"),
             )
             for number, (channel, value) in enumerate(writes)
         ]
 
-    def _dumped(self, value: Any, channel: str) -> bytes:
+    def _dumped_channel(self, channel_values: Mapping[str, Any], channel: str) -> bytes | None:
+        if channel not in channel_values:
+            return None
+        return self._dumped(channel_values[channel], f"channel {channel!r}")
+
+    def _dumped(self, value: Any, what: str) -> bytes:
         """A value as bytes. LangGraph's serializer writes a question mark for half of a character; we refuse that."""
         kind, data = self.serde.dumps_typed(value)
-        if b"?" in data and has_half_character(value):
+        encrypted = "+" in kind  # as `EncryptedSerializer` names it: no question mark is seen there
+        if (encrypted or b"?" in data) and has_half_character(value):
             raise Refused(
-                f"channel {channel!r}: a text with half of a character (a lone surrogate) cannot be kept; "
+                f"{what}: a text with half of a character (a lone surrogate) cannot be kept; "
                 "cut texts between characters"
             )
         return packed(kind, data)
@@ -531,9 +537,14 @@ def _checked(options: OpenOptions) -> Options:
     return Options.checked(options)
 
 
+def _thread(thread_id: object) -> bytes:
+    """Many applications number their threads."""
+    return key(str(thread_id))
+
+
 def _place(config: RunnableConfig) -> ThreadPlace:
     configurable = config["configurable"]
-    return ThreadPlace(key(str(configurable["thread_id"])), key(configurable.get("checkpoint_ns") or ""))
+    return ThreadPlace(_thread(configurable["thread_id"]), key(configurable.get("checkpoint_ns") or ""))
 
 
 def _config(place: ThreadPlace, checkpoint: bytes) -> RunnableConfig:
@@ -557,7 +568,7 @@ def _listing(
     given = get_checkpoint_id(config) if config else None
     bound = get_checkpoint_id(before) if before else None
     return CheckpointListing(
-        key(str(configurable["thread_id"])) if "thread_id" in configurable else None,
+        _thread(configurable["thread_id"]) if "thread_id" in configurable else None,
         None if namespace is None else key(namespace),
         key(given) if given else None,
         key(bound) if bound else None,

@@ -11,8 +11,10 @@ unknown. Checkpoints and values carry a checksum.
 
 import re
 import zlib
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple, Protocol, runtime_checkable
+from functools import cache
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -193,7 +195,8 @@ def unpacked(raw: bytes, what: str) -> tuple[str, bytes]:
 
 def has_half_character(value: object) -> bool:
     """Whether a text with a lone surrogate is in the value: in its items, or in the fields of its objects."""
-    waiting, seen = [value], set()
+    waiting: list[Any] = [value]
+    seen: set[int] = set()
     while waiting:
         one = waiting.pop()
         if isinstance(one, str):
@@ -202,12 +205,20 @@ def has_half_character(value: object) -> bool:
         elif isinstance(one, dict):
             waiting += one
             waiting += one.values()
-        elif isinstance(one, list | tuple | set | frozenset):
+        elif isinstance(one, list | tuple | set | frozenset | deque):
             waiting += one
-        elif (fields := getattr(one, "__dict__", None)) and id(one) not in seen:
+        elif id(one) not in seen and (names := _field_names(type(one))):  # type: ignore[arg-type]
             seen.add(id(one))
-            waiting += fields.values()
+            waiting += [getattr(one, name, None) for name in names]
     return False
+
+
+@cache
+def _field_names(kind: type) -> tuple[str, ...]:
+    """Where its objects keep what they hold: LangGraph's `Send` and `Interrupt` have slots, and no dictionary."""
+    slots = [one.__dict__.get("__slots__", ()) for one in kind.__mro__]
+    named = [name for one in slots for name in ([one] if isinstance(one, str) else one)]
+    return ("__dict__", *named) if kind.__dictoffset__ else tuple(named)
 
 
 _LONE = re.compile("[\ud800-\udfff]")

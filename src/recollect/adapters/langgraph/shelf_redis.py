@@ -3,6 +3,7 @@
 The keys of a thread's namespace are `<prefix>:langgraph:<kind>:<thread>:<namespace>`, with both ids in hexadecimal:
 `c` is a hash of checkpoints by id, `i` a sorted set of their ids, `l` a hash of how they are linked (parent, run and
 references, as text that a script can read), `v` a hash of channel values, and `w:…:<id>` a hash of pending writes.
+`e` is a set of ids whose writes came before their checkpoint, which may never come: what deletes the thread finds them.
 `<prefix>:langgraph:places` is the set of all namespaces of all threads, `<prefix>:langgraph:identity` a hash with the
 identity and the mark for a witness.
 
@@ -54,20 +55,26 @@ from recollect.stores.redis.errors import not_connected
 
 _PARENT_GONE = -1
 
-# KEYS: places, c, i, l, v. ARGV: the place, the id, the checkpoint, its links, the parent that must be there for its
+# KEYS: places, c, i, l, v, e. ARGV: the place, the id, the checkpoint, its links, the parent that must be there for its
 # values to be there (or nothing), then references and values in turn.
 _PUT = """
 if ARGV[5] ~= '' and redis.call('HEXISTS', KEYS[2], ARGV[5]) == 0 then return -1 end
 for at = 6, #ARGV, 2 do redis.call('HSET', KEYS[5], ARGV[at], ARGV[at + 1]) end
 redis.call('HSET', KEYS[4], ARGV[2], ARGV[4])
 redis.call('ZADD', KEYS[3], 0, ARGV[2])
+redis.call('SREM', KEYS[6], ARGV[2])
 redis.call('SADD', KEYS[1], ARGV[1])
 return redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
 """
 
-# KEYS: w. ARGV: whether the first stays (1) or the last (0), a name and a value, in turn.
+# KEYS: w, places, i, e. ARGV: the place, the id, then whether the first stays (1) or the last (0), a name and a value,
+# in turn.
 _PUT_WRITES = """
-for at = 1, #ARGV, 3 do
+if not redis.call('ZSCORE', KEYS[3], ARGV[2]) then
+    redis.call('SADD', KEYS[4], ARGV[2])
+    redis.call('SADD', KEYS[2], ARGV[1])
+end
+for at = 3, #ARGV, 3 do
     redis.call(ARGV[at] == '1' and 'HSETNX' or 'HSET', KEYS[1], ARGV[at + 1], ARGV[at + 2])
 end
 return 1
@@ -140,13 +147,13 @@ return found
 """
 )
 
-# KEYS: places, c, i, l, v, and how the keys of writes begin. ARGV: the place, then the ids that go.
+# KEYS: places, c, i, l, v, e, and how the keys of writes begin. ARGV: the place, then the ids that go.
 _DROP = """
 for at = 2, #ARGV do
     redis.call('HDEL', KEYS[2], ARGV[at])
     redis.call('ZREM', KEYS[3], ARGV[at])
     redis.call('HDEL', KEYS[4], ARGV[at])
-    redis.call('DEL', KEYS[6] .. ARGV[at])
+    redis.call('DEL', KEYS[7] .. ARGV[at])
 end
 local referred = {}
 for _, links in ipairs(redis.call('HVALS', KEYS[4])) do
@@ -156,29 +163,42 @@ end
 for _, ref in ipairs(redis.call('HKEYS', KEYS[5])) do
     if not referred[ref] then redis.call('HDEL', KEYS[5], ref) end
 end
-if redis.call('EXISTS', KEYS[2]) == 0 then redis.call('SREM', KEYS[1], ARGV[1]) end
+if redis.call('EXISTS', KEYS[2], KEYS[6]) == 0 then redis.call('SREM', KEYS[1], ARGV[1]) end
 return 1
 """
 
-# KEYS: how all keys begin, and the set of places. ARGV: the thread, and where it is copied to; no target deletes it.
+# KEYS: how all keys begin, and the set of places. ARGV: the thread, and where it is copied to, beside what is there; no
+# target deletes it.
 _EVERY_PLACE = """
 local source, target = ARGV[1], ARGV[2]
+local function copy(from, to)
+    if redis.call('EXISTS', to) == 0 then
+        redis.call('COPY', from, to)
+        return
+    end
+    local kind = redis.call('TYPE', from).ok
+    if kind == 'hash' then
+        local fields = redis.call('HGETALL', from)
+        for at = 1, #fields, 2 do redis.call('HSET', to, fields[at], fields[at + 1]) end
+    elseif kind == 'zset' then
+        for _, id in ipairs(redis.call('ZRANGE', from, 0, -1)) do redis.call('ZADD', to, 0, id) end
+    elseif kind == 'set' then
+        for _, id in ipairs(redis.call('SMEMBERS', from)) do redis.call('SADD', to, id) end
+    end
+end
 for _, place in ipairs(redis.call('SMEMBERS', KEYS[2])) do
     if string.sub(place, 1, #source + 1) == source .. ':' then
         local other = target and (target .. string.sub(place, #source + 1))
-        local keys = {}
-        for _, kind in ipairs({'c', 'i', 'l', 'v'}) do keys[#keys + 1] = kind .. ':' .. place end
-        local copies = {}
-        for _, id in ipairs(redis.call('ZRANGE', KEYS[1] .. 'i:' .. place, 0, -1)) do
-            keys[#keys + 1] = 'w:' .. place .. ':' .. id
-            copies[#keys] = other and ('w:' .. other .. ':' .. id)
-        end
-        for at, key in ipairs(keys) do
+        local names = {{'c', ''}, {'i', ''}, {'l', ''}, {'v', ''}, {'e', ''}}
+        local function add(ids) for _, id in ipairs(ids) do names[#names + 1] = {'w', ':' .. id} end end
+        add(redis.call('ZRANGE', KEYS[1] .. 'i:' .. place, 0, -1))
+        add(redis.call('SMEMBERS', KEYS[1] .. 'e:' .. place))
+        for _, name in ipairs(names) do
+            local begin, ending = KEYS[1] .. name[1] .. ':', name[2]
             if target then
-                local copy = copies[at] or (string.sub(key, 1, 2) .. other)
-                redis.call('COPY', KEYS[1] .. key, KEYS[1] .. copy, 'REPLACE')
+                copy(begin .. place .. ending, begin .. other .. ending)
             else
-                redis.call('DEL', KEYS[1] .. key)
+                redis.call('DEL', begin .. place .. ending)
             end
         end
         if target then redis.call('SADD', KEYS[2], other) else redis.call('SREM', KEYS[2], place) end
@@ -276,17 +296,23 @@ class RedisShelf:
         """`needed` is the parent that has the values which are not given."""
         links = f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in refs)}"
         kept = _Kept(row.checkpoint, row.metadata, zlib.crc32(links.encode()))
-        keys = [self._places, *self._keys(row.place)]
+        keys = [self._places, *self._keys(row.place), self._early(row.place)]
         given = [_name(row.place), row.id.hex(), msgspec.msgpack.encode(kept), links, (needed or b"").hex()]
         return await self._change(_PUT, keys, [*given, *_pairs(values)])
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
-        arguments: list[bytes] = []
+        arguments: list[str | bytes] = [_name(place), checkpoint.hex()]
         for write in writes:
             kept = _KeptWrite(write.task, write.index, write.channel, write.path, write.value)
             name = msgspec.msgpack.encode((write.task, write.index))
             arguments += [b"1" if write.index >= 0 else b"0", name, msgspec.msgpack.encode(kept)]
-        await self._change(_PUT_WRITES, [self._writes(place) + checkpoint.hex()], arguments)
+        keys = [
+            self._writes(place) + checkpoint.hex(),
+            self._places,
+            self._keys(place)[1],
+            self._early(place),
+        ]
+        await self._change(_PUT_WRITES, keys, arguments)
 
     async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
         wanted = [] if checkpoint is None else [checkpoint.hex()]
@@ -360,7 +386,7 @@ class RedisShelf:
         ]
 
     async def drop(self, place: ThreadPlace, checkpoints: Sequence[bytes]) -> None:
-        keys = [self._places, *self._keys(place), self._writes(place)]
+        keys = [self._places, *self._keys(place), self._early(place), self._writes(place)]
         await self._change(_DROP, keys, [_name(place), *[one.hex() for one in checkpoints]])
 
     async def delete_thread(self, thread: bytes) -> None:
@@ -389,6 +415,9 @@ class RedisShelf:
 
     def _keys(self, place: ThreadPlace) -> list[str]:
         return [f"{self._stem}{kind}:{_name(place)}" for kind in "cilv"]
+
+    def _early(self, place: ThreadPlace) -> str:
+        return f"{self._stem}e:{_name(place)}"
 
     def _writes(self, place: ThreadPlace) -> str:
         return f"{self._stem}w:{_name(place)}:"
