@@ -370,6 +370,19 @@ async def test_what_is_not_json_is_refused_before_anything_is_written(store: Sto
         )
     made = await service.create_session(app_name=session, user_id="u", session_id="s")
     assert made.state == {}
+    with pytest.raises(Refused, match="event"):
+        await service.append_event(made, Event(author="user", custom_metadata={"of": object()}))
+    assert (await _got(service, session)).events == made.events == []
+
+
+async def test_bytes_in_a_state_are_the_text_that_the_event_has(store: Store, session: str) -> None:
+    service = RecollectSessionService(store)
+    made = await service.create_session(app_name=session, user_id="u", session_id="s", state={"a": b"\xff"})
+    assert made.state == {"a": "_w=="}
+    await service.append_event(made, _says("hello", b=b"\x00\xff"))
+    read = await _got(service, session)
+    assert read.state == {"a": "_w==", "b": "AP8="}
+    assert read.events[0].actions.state_delta == {"b": "AP8="}
 
 
 async def test_others_can_read_it(store: Store, session: str) -> None:

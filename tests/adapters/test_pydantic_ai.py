@@ -36,7 +36,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 from pydantic_ai.tools import DeferredToolRequests
 from pydantic_ai.usage import RunUsage
 
-from recollect import Message, OutcomeUnknown, Store, open_store
+from recollect import Message, OutcomeUnknown, Refused, Store, open_store
 from recollect.adapters import carrying
 from recollect.adapters.pydantic_ai import EntryId, RecollectConversations
 from tests.adapters.oracle import Compared, World, compared
@@ -333,6 +333,21 @@ async def test_an_id_that_an_application_kept_finds_its_entry(store: Store, sess
     assert _texts(forked) == ["one"]
     with pytest.raises(KeyError):
         await conversations.read_entry("nobody's")
+
+
+async def test_what_is_not_json_is_refused_before_anything_is_written(store: Store, session: str) -> None:
+    conversations = RecollectConversations(store)
+    answer = ToolReturnPart("tool", object(), tool_call_id="1")
+    said = Conversation(conversation_id=session, messages=[ModelRequest(parts=[answer])])
+    waiting = Conversation(
+        conversation_id=session,
+        messages=_said("one"),
+        deferred_tool_requests=DeferredToolRequests(metadata={"1": {"of": object()}}),
+    )
+    for conversation, what in ((said, "messages"), (waiting, "record")):
+        with pytest.raises(Refused, match=what):
+            await conversations.save(conversation)
+        assert await conversations.load(session) is None
 
 
 async def test_a_fork_of_what_is_gone_is_a_conflict(store: Store, session: str) -> None:

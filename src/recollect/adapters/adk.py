@@ -345,7 +345,8 @@ def _scopes(delta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """A change of state, split by the prefix of its keys, which is removed; temporary state is left out."""
     scopes: dict[str, dict[str, Any]] = {State.APP_PREFIX: {}, State.USER_PREFIX: {}, "": {}}
     try:
-        plain = to_jsonable_python(dict(delta))
+        # As in ADK's own JSON of the event, which has the same change.
+        plain = to_jsonable_python(dict(delta), bytes_mode="base64")
     except PydanticSerializationError as error:
         raise Refused(f"state: what is kept is JSON, or can be made JSON: {error}") from None
     for key, value in plain.items():
@@ -415,7 +416,10 @@ def _message(event: Event) -> tuple[Message, dict[str, Any]]:
     stored = event
     if len(kept) != len(delta):
         stored = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": kept})})
-    native = stored.model_dump(mode="json", exclude_none=True, by_alias=False)
+    try:
+        native = stored.model_dump(mode="json", exclude_none=True, by_alias=False)
+    except PydanticSerializationError as error:
+        raise Refused(f"event: what is kept is JSON, or can be made JSON: {error}") from None
     role = "user" if event.author == "user" else "assistant"
     return Message(role, [native], event.timestamp, {"shape": _EVENTS}, event.id), kept
 

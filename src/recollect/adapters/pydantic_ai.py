@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect.adapters.carrying import carried, damage_note
-from recollect.errors import Conflict, MissingExtra
+from recollect.errors import Conflict, MissingExtra, Refused
 from recollect.message import Damaged, Message
 from recollect.store import Store, Stored
 
@@ -46,6 +46,7 @@ try:
         ModelRequest,
         SystemPromptPart,
     )
+    from pydantic_core import PydanticSerializationError
 except ImportError as error:
     raise MissingExtra(
         f"Pydantic AI is not installed ({error.name}): pip install 'recollect[pydantic-ai]'"
@@ -219,7 +220,10 @@ class RecollectConversations(ConversationStore):
 
 def _messages(record: ConversationRecord, entries: Sequence[ConversationEntry]) -> list[Message]:
     messages = [_message(entry) for entry in entries]
-    carried_record = {"record": _RECORDS.dump_python(record, mode="json")}
+    try:
+        carried_record = {"record": _RECORDS.dump_python(record, mode="json")}
+    except PydanticSerializationError as error:
+        raise Refused(f"record: what is kept is JSON, or can be made JSON: {error}") from None
     if not messages:
         return [Message("system", [], metadata={"shape": PYDANTIC_AI, **carried_record})]
     last = messages[-1]
@@ -230,7 +234,10 @@ def _messages(record: ConversationRecord, entries: Sequence[ConversationEntry]) 
 
 
 def _message(entry: ConversationEntry) -> Message:
-    [native] = ModelMessagesTypeAdapter.dump_python([entry.message], mode="json")
+    try:
+        [native] = ModelMessagesTypeAdapter.dump_python([entry.message], mode="json")
+    except PydanticSerializationError as error:
+        raise Refused(f"messages: what is kept is JSON, or can be made JSON: {error}") from None
     parent = None if entry.parent_id is None else str(entry.parent_id)
     metadata = {"shape": PYDANTIC_AI, "parent": parent}
     return Message(_role(entry.message), [native], metadata=metadata, id=str(entry.id))
