@@ -4,6 +4,9 @@ An engine can come back with less than it acknowledged: a standby that was behin
 buffered. Left alone, it would hand out the sequences of the lost messages again. So each store remembers the highest
 sequence it has been told of each session, logs when the engine is behind it, and continues after it.
 
+Others, who were told less, may write before that: up to the very sequence that is known here, so that the engine is not
+behind any more, and where a change expects it to be. Once a loss was seen, such a change is a `Conflict` (`claimed`).
+
 Bounded: a few numbers for each of `SESSIONS_KNOWN_MAX` sessions, under a digest where the id is long; the oldest go
 first.
 """
@@ -16,6 +19,9 @@ from hashlib import blake2b
 SESSIONS_KNOWN_MAX = 10_000
 ID_BYTES_MAX = 64
 """Up to this length an id is its own key here; a longer one is replaced by a digest."""
+
+NOWHERE = -1
+"""A position that no session has."""
 
 SeenRow = tuple[int, int, bool, int]
 """Its number, floor, mark and checksum."""
@@ -34,7 +40,7 @@ def ended_by(erased_ago_s: float, told: Told) -> bool:
 class Known:
     """What this store was told of a session."""
 
-    __slots__ = ("erased", "last", "lost_told", "row", "told")
+    __slots__ = ("erased", "last", "lost_met", "lost_told", "row", "told")
 
     def __init__(self) -> None:
         self.last = 0
@@ -43,6 +49,8 @@ class Known:
         """The same, and when that was asked for."""
         self.lost_told = 0
         """The loss of messages up to here has been logged."""
+        self.lost_met = 0
+        """A change that expected something was a conflict after that: its caller reads again."""
         self.row: SeenRow | None = None
         """PostgreSQL only: the session's row as an append last saw it, if it was intact and does not expire."""
         self.erased = False
@@ -52,6 +60,18 @@ class Known:
         if last > self.last and not self.erased:
             self.last = last
             self.told = last, sent_at
+
+    def doubts(self, expect: int | None) -> bool:
+        """Whether this is the position of what was lost, so that it may be somebody else's by now."""
+        return expect is not None and self.lost_met < self.lost_told == expect
+
+    def claimed(self, expect: int | None) -> int | None:
+        """The position that the engine compares with: `NOWHERE` if there is doubt."""
+        return NOWHERE if self.doubts(expect) else expect
+
+    def meet(self) -> None:
+        """For a conflict."""
+        self.lost_met = self.lost_told
 
     def still(self, told: Told) -> int:
         """What was told when a request was made, unless the session was erased here meanwhile."""

@@ -120,6 +120,27 @@ async def test_what_was_expected_before_a_loss_is_a_conflict_once(
         assert (await other.append(session, [Message("user", "e")])).first > 3, "no sequence is given twice"
 
 
+@pytest.mark.parametrize("change", CHANGES)
+async def test_what_others_write_up_to_a_position_that_was_lost_is_not_taken_for_it(
+    place: Place, session: str, change: str
+) -> None:
+    """They were told less, and get the very sequence that this store was told: the engine alone sees no difference."""
+    if place.name == "sqlite":
+        pytest.skip("a file that loses what was acknowledged takes its process with it")
+    async with place.open() as store, place.open() as other:
+        await store.append(session, [Message("user", "a"), Message("user", "b")])
+        await _lose(place, session, after=1)
+        seen, copy = await store.position(session), place.beside(session, "copy")
+        assert (await other.append(session, [Message("user", "theirs")])).last == seen == 2
+        with pytest.raises(Conflict):
+            await CHANGES[change](store, session, seen, copy)
+        found = [
+            item.message.text for item in await store.history(session) if isinstance(item.message, Message)
+        ]
+        assert found == ["a", "theirs"]
+        await CHANGES[change](store, session, await store.position(session), copy)
+
+
 async def _lose(place: Place, session: str, after: int) -> None:
     """What a crash may do to an engine whose last writes are not on its disk."""
     if place.name == "redis":

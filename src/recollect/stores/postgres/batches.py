@@ -72,7 +72,7 @@ class Batch:
         )
         if claims:
             arguments += (
-                [append.expect for append in first],
+                [known.claimed(append.expect) for append, known in zip(first, self._known, strict=True)],
                 [append.turn for append in first],
                 [append.fingerprint for append in first],
                 turns_max,
@@ -114,7 +114,7 @@ def lone_statement(
     """For one plain append: by the number of the session's row if it has been seen, else by the session's name."""
     kind = len(append.records) > 1, append.turn is not None
     records: Any = append.records if kind[0] else append.records[0]
-    expect, settings = append.expect, (reached.commit_mode, reached.fingerprint)
+    expect, settings = known.claimed(append.expect), (reached.commit_mode, reached.fingerprint)
     claimed = () if append.turn is None else (append.turn, turns_max, append.fingerprint)
     if known.row is None:
         arguments = (append.key, records, expect, ttl, ttl_kept, *settings, known.last, *claimed)

@@ -298,24 +298,30 @@ class PostgresChanges(ABC):
         """
         if deadline is None:
             deadline = time.monotonic() + self._timeout_s
+        lost: set[bytes] = set()
         for _ in range(3):
             reached = self._reach
-            known = [self._known.of(key).last for key in keys]
-            claimed = (*arguments, reached.commit_mode, reached.fingerprint, keys, known)
+            known = [self._known.of(key) for key in keys]
+            given, met = refused(arguments, keys, known, lost)
+            lasts = [one.last for one in known]
+            claimed = (*given, reached.commit_mode, reached.fingerprint, keys, lasts)
             try:
                 rows = await self._write(statement, claimed, deadline)
             except RecollectError as error:
-                if getattr(error.__cause__, "sqlstate", None) != SETTINGS_CHANGED:
+                state = getattr(error.__cause__, "sqlstate", None)
+                if state == ONE_REFUSED:
+                    _meet(met)
+                if state != SETTINGS_CHANGED:
                     raise
                 await self._reach_again(deadline)
                 continue
             numbers: list[int] | None = rows[0][0]
             if numbers is not None:
+                _meet(met)
                 return numbers, reached
-            lost = await go_on(
+            lost |= await go_on(
                 self._read, self._write, self._was_erased, self._known, self._identity, keys, deadline
             )
-            arguments = refused(arguments, keys, lost)
         raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")
 
     def _receipt(
@@ -372,6 +378,12 @@ class PostgresChanges(ABC):
                 unfreed = unfreed if more else 0
         except RecollectError as error:  # what is left is no longer shown
             log.warning("forgotten messages still occupy room (%s); sweep() frees it", error)
+
+
+def _meet(known: Sequence[Known]) -> None:
+    """These changes were conflicts."""
+    for one in known:
+        one.meet()
 
 
 def outcomes_of(appends: Sequence[Append], numbers: list[int], reached: Reach) -> list[Receipt | Exception]:

@@ -15,7 +15,7 @@ import asyncpg
 
 from recollect.appending import session_of
 from recollect.errors import StoreReplaced, shorten
-from recollect.known import Known, KnownSessions, Told
+from recollect.known import NOWHERE, Known, KnownSessions, Told
 from recollect.stores.postgres import schema
 
 log = logging.getLogger("recollect")
@@ -74,19 +74,25 @@ class Expected(int):
     """The position that a change expects, among the arguments of a statement."""
 
 
-def refused(arguments: tuple[Any, ...], keys: Sequence[bytes], lost: set[bytes]) -> tuple[Any, ...]:
+def refused(
+    arguments: tuple[Any, ...], keys: Sequence[bytes], known: Sequence[Known], lost: set[bytes]
+) -> tuple[tuple[Any, ...], list[Known]]:
     """The same arguments, with a position that no session has in place of one that is expected of a session that has
-    lost messages. Lists of positions are as long as `keys`; a single one is of the first."""
+    lost messages, and these sessions. Lists of positions are as long as `keys`; a single one is of the first."""
+    met: list[Known] = []
 
-    def compared(value: Any, key: bytes) -> Any:
-        return NOWHERE if isinstance(value, Expected) and key in lost else value
+    def compared(value: Any, key: bytes, one: Known) -> Any:
+        if not isinstance(value, Expected) or not (key in lost or one.doubts(value)):
+            return value
+        met.append(one)
+        return NOWHERE
 
-    return tuple(
-        [compared(*each) for each in zip(value, keys, strict=True)]
+    if not lost and all(one.lost_met == one.lost_told for one in known):
+        return arguments, met
+    given = tuple(
+        [compared(*each) for each in zip(value, keys, known, strict=True)]
         if isinstance(value, list) and any(isinstance(one, Expected) for one in value)
-        else compared(value, keys[0])
+        else compared(value, keys[0], known[0])
         for value in arguments
     )
-
-
-NOWHERE = -1
+    return given, met

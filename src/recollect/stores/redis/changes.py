@@ -36,7 +36,7 @@ from recollect.errors import (
     advising,
     shorten,
 )
-from recollect.known import Told
+from recollect.known import Known, Told
 from recollect.slices import too_long
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address
@@ -112,7 +112,7 @@ class RedisChanges(ABC):
         behind = b"ask"
         while True:
             told = place.known.told
-            arguments = (told[0], "" if last_seen is None else last_seen, behind)
+            arguments = (told[0], claimed(last_seen, place.known), behind)
             write = QueuedWrite(FORGET, (place.keys,), pack_arguments(arguments), 3)
             with advising("forget again"):
                 reply = await self._submit(write, place)
@@ -123,6 +123,7 @@ class RedisChanges(ABC):
             behind = await self._lost(session, place, told, reply[1])
         match reply:
             case [b"conflict", int(actual)] if expect is not None:
+                place.known.meet()
                 raise Conflict(session, expect, actual)
         if write.shortfall is not None:
             raise OutcomeUnknown(f"forgotten, but {write.shortfall}", "forget again")
@@ -181,7 +182,7 @@ class RedisChanges(ABC):
             self._check_one_slot([source, place])
             told, told_new = source.known.told, place.known.told
             common = self._common(change, place, behind_new, expect=None)
-            rest = (change.upto, "" if change.expect is None else change.expect, told[0], behind)
+            rest = (change.upto, claimed(change.expect, source.known), told[0], behind)
             given = self._append_options + common + pack_arguments(rest)
             write = QueuedWrite(FORK, (place.keys, source.keys), given, 12)
             match reply := await self._submit(write, place):
@@ -197,6 +198,7 @@ class RedisChanges(ABC):
             case [b"taken", int(last)]:
                 raise change.taken(last)
             case [b"source", int(last)]:
+                source.known.meet()
                 raise change.conflict(last)
         return self._receipt(change, reply, write, new)
 
@@ -228,7 +230,7 @@ class RedisChanges(ABC):
                     behind = await self._lost(appends[one].session, places[one], told[one], found)
                     continue
                 case [b"refused", int(which), refused]:
-                    earlier_turn(appends[which - 1], refused)
+                    earlier_turn(appends[which - 1], refused, places[which - 1].known)
             break
         if isinstance(reply, ReplyError):
             raise write_refused(reply)
@@ -236,7 +238,7 @@ class RedisChanges(ABC):
             raise OutcomeUnknown(f"unexpected reply {str(reply)[:200]}")
         receipts = {
             append.session: self._acknowledged(
-                append.session, place, *_appended(append, answer, write), write
+                append.session, place, *_appended(append, answer, write, place.known), write
             )
             for append, place, answer in zip(appends, places, reply, strict=True)
         }
@@ -349,7 +351,7 @@ class RedisChanges(ABC):
         """The arguments that every change's script takes after the store's options."""
         return pack_arguments(
             (
-                b"" if expect is None else b"%d" % expect,
+                claimed(expect, place.known),
                 change.turn or b"",
                 b"%d" % place.known.last,
                 behind,
@@ -385,13 +387,14 @@ class RedisChanges(ABC):
         self, change: SessionChange, reply: Reply, write: QueuedWrite, session: str | None = None
     ) -> Receipt:
         session = session or change.session
+        place = self._places.of(session_key(session))
         match reply:
             case [b"done", int(first), int(last)]:
                 pass
             case _:
-                first, last = earlier_turn(change, reply)
+                first, last = earlier_turn(change, reply, place.known)
                 check_marked(write, reply)
-        return self._acknowledged(session, self._places.of(session_key(session)), first, last, write)
+        return self._acknowledged(session, place, first, last, write)
 
     def _acknowledged(self, session: str, place: Place, first: int, last: int, write: QueuedWrite) -> Receipt:
         if write.shortfall is not None:
@@ -402,10 +405,10 @@ class RedisChanges(ABC):
         return Receipt(session, first, last, write.plan.durability, write.plan.replicas)
 
 
-def _appended(append: Append, reply: Reply, write: QueuedWrite) -> tuple[int, int]:
+def _appended(append: Append, reply: Reply, write: QueuedWrite, known: Known) -> tuple[int, int]:
     if isinstance(reply, int):
         return reply - len(append.records) + 1, reply
-    first, last = earlier_turn(append, reply)
+    first, last = earlier_turn(append, reply, known)
     check_marked(write, reply)
     return first, last
 
@@ -439,7 +442,13 @@ def check_marked(write: QueuedWrite, reply: Reply) -> None:
         )
 
 
-def earlier_turn(change: SessionChange, reply: Reply) -> tuple[int, int]:
+def claimed(expect: int | None, known: Known) -> bytes:
+    """What a script compares with the session's position."""
+    position = known.claimed(expect)
+    return b"" if position is None else b"%d" % position
+
+
+def earlier_turn(change: SessionChange, reply: Reply, known: Known) -> tuple[int, int]:
     """First and last of a turn stored before, or the error that the reply means."""
     if isinstance(reply, ReplyError):
         raise write_refused(reply)
@@ -454,6 +463,7 @@ def earlier_turn(change: SessionChange, reply: Reply) -> tuple[int, int]:
     if isinstance(reply, list) and reply[0] == b"reused":
         raise change.reused()
     if isinstance(reply, list) and reply[0] == b"conflict" and isinstance(reply[1], int):
+        known.meet()
         raise change.conflict(reply[1])
     if isinstance(reply, list) and reply[0] == b"full":
         raise Refused(f"session {shorten(change.session)}: full after {SEQUENCE_MAX:,} messages")

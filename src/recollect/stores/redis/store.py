@@ -43,7 +43,7 @@ from recollect.owner import Owner
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
-from recollect.stores.redis.changes import check_marked, earlier_turn
+from recollect.stores.redis.changes import check_marked, claimed, earlier_turn
 from recollect.stores.redis.cluster import ClusterServers
 from recollect.stores.redis.commit import QueuedWrite
 from recollect.stores.redis.elements import doubt, is_number, placing
@@ -131,7 +131,7 @@ class RedisStore(RedisMoving):
             first, last = reply - len(append.records) + 1, reply
         else:
             self._note_denial(reply)
-            first, last = earlier_turn(append, reply)
+            first, last = earlier_turn(append, reply, place.known)
             check_marked(write, reply)
         if write.shortfall is not None:
             raise OutcomeUnknown(f"written, but {write.shortfall}")
@@ -329,7 +329,7 @@ class RedisStore(RedisMoving):
 
     def _append_arguments(self, append: Append, place: Place, behind: bytes) -> tuple[bytes, ...]:
         return (
-            b"" if append.expect is None else b"%d" % append.expect,
+            claimed(append.expect, place.known),
             append.turn or b"",
             b"%d" % place.known.last,
             behind,
