@@ -363,14 +363,18 @@ def test_a_checkpoint_without_its_values_is_told(
                 asyncio.run(reader.aget_tuple(thread))
 
 
+@pytest.mark.parametrize("begun", [False, True])
 def test_a_checkpoint_that_names_no_new_values_has_those_it_was_given(
-    saver: RecollectSaver, thread: Any
+    saver: RecollectSaver, thread: Any, begun: bool
 ) -> None:
+    """Whether it is the first, or its parent has nothing of the kind."""
     checkpoint: Any = {
         **empty_checkpoint(),
         "channel_values": STATE,
         "channel_versions": dict.fromkeys(STATE, "1.0"),
     }
     checkpoint["channel_versions"]["never"] = "1.0"
-    saver.put(thread, checkpoint, {}, {})
+    config = saver.put(thread, {**empty_checkpoint(), "id": "0"}, {}, {}) if begun else thread
+    config = saver.put(config, checkpoint, {}, {})
     assert _values(saver, thread) == STATE
+    assert _values(saver, _next(saver, config, values=False)) == {**STATE, "step": "next"}

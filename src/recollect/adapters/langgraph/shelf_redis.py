@@ -28,6 +28,7 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 
 from recollect.adapters.langgraph.shelf import (
+    EMPTY,
     WRONG_LINKS,
     CheckpointListing,
     CheckpointRow,
@@ -53,12 +54,19 @@ from recollect.store import Options
 from recollect.stores.redis.address import parse_address
 from recollect.stores.redis.errors import not_connected
 
-_PARENT_GONE = -1
+_VALUES_GONE = -1
 
-# KEYS: places, c, i, l, v, e. ARGV: the place, the id, the checkpoint, its links, the parent that must be there for its
-# values to be there (or nothing), then references and values in turn.
+# KEYS: places, c, i, l, v, e. ARGV: the place, the id, the checkpoint, its links, the parent that must be there (or
+# nothing: all values are given), then references and values in turn. -1 if a value is neither there nor given.
 _PUT = """
-if ARGV[5] ~= '' and redis.call('HEXISTS', KEYS[2], ARGV[5]) == 0 then return -1 end
+if ARGV[5] ~= '' then
+    if redis.call('HEXISTS', KEYS[2], ARGV[5]) == 0 then return -1 end
+    local given = {}
+    for at = 6, #ARGV, 2 do given[ARGV[at]] = true end
+    for ref in string.gmatch(string.match(ARGV[4], '^%x*|%x*|(.*)$'), '%x+') do
+        if not given[ref] and redis.call('HEXISTS', KEYS[5], ref) == 0 then return -1 end
+    end
+end
 for at = 6, #ARGV, 2 do redis.call('HSET', KEYS[5], ARGV[at], ARGV[at + 1]) end
 redis.call('HSET', KEYS[4], ARGV[2], ARGV[4])
 redis.call('ZADD', KEYS[3], 0, ARGV[2])
@@ -285,15 +293,15 @@ class RedisShelf:
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> None:
         needs_parent = row.parent is not None and has_others(row, values)
-        if needs_parent and await self._put(row, row.refs, values, row.parent) != _PARENT_GONE:
+        if needs_parent and await self._put(row, row.refs, values, row.parent) != _VALUES_GONE:
             return
-        every = {ref: value for ref in row.refs if (value := values.get(ref) or unchanged(ref))}
-        await self._put(row, list(every), every, None)
+        every = {ref: values.get(ref) or unchanged(ref) or EMPTY for ref in row.refs}
+        await self._put(row, row.refs, every, None)
 
     async def _put(
         self, row: CheckpointRow, refs: Sequence[bytes], values: Mapping[bytes, bytes], needed: bytes | None
     ) -> Any:
-        """`needed` is the parent that has the values which are not given."""
+        """`needed` is the parent that should have the values which are not given."""
         links = f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in refs)}"
         kept = _Kept(row.checkpoint, row.metadata, zlib.crc32(links.encode()))
         keys = [self._places, *self._keys(row.place), self._early(row.place)]
