@@ -202,24 +202,31 @@ def has_half_character(value: object) -> bool:
         if isinstance(one, str):
             if not one.isascii() and _LONE.search(one):
                 return True
+        elif one is None:
+            continue
         elif isinstance(one, dict):
             waiting += one
             waiting += one.values()
         elif isinstance(one, list | tuple | set | frozenset | deque):
             waiting += one
-        elif id(one) not in seen and (names := _field_names(type(one))):  # type: ignore[arg-type]
-            seen.add(id(one))
-            waiting += [getattr(one, name, None) for name in names]
+        else:
+            fields, slots = getattr(one, "__dict__", None), _slots(type(one))  # type: ignore[arg-type]
+            if (fields or slots) and id(one) not in seen:
+                seen.add(id(one))
+                waiting += fields.values() if fields else ()
+                waiting += [getattr(one, name, None) for name in slots]
     return False
 
 
 @cache
-def _field_names(kind: type) -> tuple[str, ...]:
-    """Where its objects keep what they hold: LangGraph's `Send` and `Interrupt` have slots, and no dictionary."""
-    slots = [one.__dict__.get("__slots__", ()) for one in kind.__mro__]
-    named = [name for one in slots for name in ([one] if isinstance(one, str) else one)]
-    return ("__dict__", *named) if kind.__dictoffset__ else tuple(named)
+def _slots(kind: type) -> tuple[str, ...]:
+    """Where else its objects have fields: LangGraph's `Send` and `Interrupt` have slots, and no dictionary."""
+    declared = [one.__dict__.get("__slots__", ()) for one in kind.__mro__]
+    names = [name for one in declared for name in ([one] if isinstance(one, str) else one)]
+    return tuple(name for name in names if name not in _NO_FIELDS)
 
+
+_NO_FIELDS = ("__dict__", "__weakref__", "__pydantic_fields_set__")
 
 _LONE = re.compile("[\ud800-\udfff]")
 
