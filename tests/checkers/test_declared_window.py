@@ -39,6 +39,19 @@ def test_what_the_engine_still_has_inside_the_window_is_hidden() -> None:
     assert script.firsts() == {"hidden": "m1"}
 
 
+def test_a_full_window_hides_nothing_of_what_the_engine_has_lost() -> None:
+    script = Script(policy="aof-everysec", fault="power-loss", keeps_last=3)
+    for message in range(12):
+        script.append(1)
+        script.read(2, *range(max(0, message - 2), message + 1))
+    script.crash("power-loss")
+    script.read(2, 8, 9, 10)
+    script.append(1)
+    script.read(2, 9, 10, 12)
+    script.count(2, rows=12)
+    assert script.names() == ["lost-tail"]
+
+
 def test_another_session_takes_no_room() -> None:
     assert kept(2, 3, other=True).names() == ["trimmed"]
     assert kept(1, 3, other=True).names() == []

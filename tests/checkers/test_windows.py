@@ -272,3 +272,25 @@ def test_a_short_window_that_is_empty_lacks_everything() -> None:
     script.read(2, ask=ReadAsked(last=3))
     script.read(2, 0, 1, 2)
     assert script.counts() == {"stale-read": 3}
+
+
+@pytest.mark.parametrize(("rows", "names"), [(4, ["lost-tail"]), (6, ["hidden"])])
+def test_what_the_engine_has_is_held_against_a_read_of_everything(rows: int, names: list[str]) -> None:
+    """The last read gave less than it was asked for, as a window that begins with the user's message."""
+    script = written(6, policy="aof-everysec", fault="power-loss")
+    script.crash("power-loss")
+    script.read(2, 0, 1, 2, 3)
+    script.read(2, 3, ask=ReadAsked(last=3))
+    script.count(2, rows)
+    assert script.names() == names
+
+
+@pytest.mark.parametrize(("ask", "names"), [(ReadAsked(last=3), []), (None, ["lost-tail", "torn-turn"])])
+def test_a_window_that_begins_inside_a_turn_does_not_tear_it(ask: ReadAsked | None, names: list[str]) -> None:
+    script = Script(fault="kill-engine")
+    script.append(1)
+    script.append(1, count=2, outcome="unknown")
+    script.crash("kill-engine")
+    script.read(2, 0, 1, 2)
+    script.read(2, 2, ask=ask)
+    assert sorted(script.names()) == names

@@ -6,7 +6,10 @@ from recollect.verify.engines.endpoint import Endpoint
 from tests.planted.correct.cells import Cell
 from tests.planted.redis_list import RedisList
 
-CELLS = (Cell("redis", "aof-always", "none", "turns", {"variant": "one-writer"}),)
+CELLS = (
+    Cell("redis", "aof-always", "none", "turns", {"variant": "one-writer"}),
+    Cell("redis", "aof-everysec", "power-loss", "turns"),
+)
 
 
 class BeginsWithTheUser(RedisList):

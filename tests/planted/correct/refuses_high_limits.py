@@ -9,6 +9,8 @@ from tests.planted.redis_list import RedisList
 CELLS = (
     Cell("redis", "aof-always", "none", "turns", {"variant": "one-writer"}),
     Cell("redis", "aof-always", "none", "trimmed", {"variant": "one-writer"}),
+    Cell("redis", "aof-always", "kill-engine", "turns"),
+    Cell("redis", "aof-everysec", "power-loss", "turns"),
 )
 
 

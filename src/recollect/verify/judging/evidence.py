@@ -358,6 +358,7 @@ class Evidence:
     gone_before: dict[int, int] = field(default_factory=dict)
     last_ok_read: dict[int, int] = field(default_factory=dict)
     last_whole_read: dict[int, int] = field(default_factory=dict)
+    """By session; `NEVER` if the latest one may have shown a part only."""
 
     events: int = 0
     ok_ops: int = 0

@@ -91,6 +91,8 @@ class ReadFolder:
             self._regress(session, read)
         if self.struck > session.struck:
             self._recovered(session, read)
+        if floor == NEVER or (session.complete == chain.last_read and not removed and not tail):
+            session.complete = read
         chain.last_read = read
         session.last_read_by[self.evidence.read_process[read]] = read
 
@@ -137,14 +139,14 @@ class ReadFolder:
                 if chain.last_read > absences[at].read and self._returned(session, message, chain.last_read):
                     break
         self._account(session)
-        self.evidence.last_whole_read[session.number] = session.whole.last_read
+        self.evidence.last_whole_read[session.number] = session.shows_everything
         self.evidence.last_ok_read[session.number] = session.last_ok_read
         maybe_before = session.life.maybe_before if session.life is not None else NEVER
         self.evidence.gone_before[session.number] = max(session.forget_floor, maybe_before)
 
     def miss_unreplaced(self, session: SessionEvidence, turns: list[int]) -> None:
         """If a replace in doubt did not happen, the messages it was to remove have to be there in the end."""
-        evidence, read = self.evidence, session.whole.last_read
+        evidence, read = self.evidence, session.shows_everything
         for message in removals.never_replaced(evidence, session, turns):
             evidence.state[message] &= ~DROPPED
             if not self.may_be_gone(session, message):
@@ -201,15 +203,19 @@ class ReadFolder:
         return age_s >= retention.retention_s - evidence.header.clock_bound_s
 
     def hold_against_count(self, session: SessionEvidence, rows: int, invoked: int, done: int) -> None:
-        """Missing messages are merely hidden if the engine, asked directly afterwards, still has the rows."""
-        read = session.whole.last_read
+        """Missing messages are merely hidden if the engine, asked directly afterwards, still has the rows. Of a store
+        that declares a window, a read shows no more than that, and first of all the newest."""
+        read, window = session.complete, self.evidence.header.keeps_last
         if read == NEVER or session.mutations_open:
             return
         begun = self.evidence.read_invoked[read]
         if invoked < begun or session.last_mutation > begun:
             return
-        surplus = rows - self.evidence.read_size[read] - session.unknown_messages
-        for message in list(session.missing)[: max(0, surplus)]:
+        missing, shown = list(session.missing), rows
+        if window is not None:
+            shown, missing = min(rows, window), sorted(missing, reverse=True)
+        surplus = shown - self.evidence.read_size[read] - session.unknown_messages
+        for message in missing[: max(0, surplus)]:
             self.evidence.hidden.setdefault(message, Hidden(message, read, done, rows))
 
     def _cut(self, chain: Chain, seen: Seen) -> View:

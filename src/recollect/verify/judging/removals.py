@@ -112,7 +112,7 @@ def never_replaced(evidence: Evidence, session: SessionEvidence, turns: Iterable
     Nothing is said where a replace's own messages may be gone for another reason.
     """
     undone: Counter[int] = Counter()
-    read = session.whole.last_read
+    read = session.shows_everything
     for turn in turns:
         ended = evidence.replace_ended.get(turn, evidence.events)
         if read == NEVER or evidence.read_invoked[read] < ended:

@@ -49,6 +49,7 @@ class SessionEvidence:
     __slots__ = (
         "acked_from",
         "begun",
+        "complete",
         "expects",
         "forget_done",
         "forget_unknown",
@@ -80,6 +81,7 @@ class SessionEvidence:
         self.last_read_by: dict[int, int] = {}
         self.top_rank = 0.0
         self.begun = 0  # messages whose write began
+        self.complete = NEVER  # the latest read that had to show everything, and not only a part
         self.live = 0  # acknowledged messages that no forget took
         self.acked_from = FOREVER  # index of the first of their acknowledgements
         self.forgets_open = 0
@@ -95,6 +97,11 @@ class SessionEvidence:
         self.taken_back: set[int] | None = None
         """Messages removed on purpose that the latest reads still had; None until a message is removed."""
         self.expects: dict[int, int] = {}  # expected sequence → turn acknowledged with it
+
+    @property
+    def shows_everything(self) -> int:
+        """The read that the latest view of everything is from; `NEVER` if that view is only of a part."""
+        return self.complete if self.complete == self.whole.last_read else NEVER
 
     @property
     def forget_floor(self) -> int:

@@ -4,8 +4,9 @@ A store may refuse a limit that is too high for it. That is asked of a session w
 is the limit, and no record.
 """
 
-import contextlib
 from collections.abc import Awaitable, Callable
+
+from recollect.verify.target.outcomes import of_read
 
 UNLIMITED = 10_000_000
 MOST = (UNLIMITED, 1_000_000, 100_000, 10_000, 5_000, 2_000, 1_000, 500, 250, 200, 100, 50, 20, 10)
@@ -17,10 +18,16 @@ NOBODY = "recollect-probe"
 
 
 async def most_taken(read: Callable[[int], Awaitable[object]]) -> int:
-    """The highest limit that `read` does not refuse. If it fails in other ways, nobody knows, and there is none."""
-    with contextlib.suppress(Exception):
-        for most in MOST:
-            with contextlib.suppress(*REFUSALS):
-                await read(most)
-                return most
+    """The highest limit that `read` does not refuse. If it fails in other ways, nobody knows, and there is none; unless
+    the engine did not answer, which is raised: later it may."""
+    for most in MOST:
+        try:
+            await read(most)
+        except REFUSALS:
+            continue
+        except Exception as error:
+            if of_read(error) == "unknown":
+                raise
+            break
+        return most
     return UNLIMITED

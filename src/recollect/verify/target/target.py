@@ -339,22 +339,23 @@ class Target:
             return said_in((await self._call(store, "describe", described)).metadata), None
         store = await self._store(session)
         options: dict[str, Any] = {} if after is None else {"after": after}
+        most = self._most or UNLIMITED
         try:
-            raw = await self._limited(store, session, last, options)
+            raw = await self._limited(store, session, most, last, options)
         except REFUSALS:
             if self._most is not None:
                 raise
-            await self.ask_for_the_most()
-            raw = await self._limited(store, session, last, options)
+            most = await self.ask_for_the_most()
+            raw = await self._limited(store, session, most, last, options)
         if last is None and after is None:
             self._read_raw[session] = raw
         sequence = raw[-1].sequence if raw and isinstance(raw[-1], Stored) else None
         return raw, sequence
 
     async def _limited(
-        self, store: Any, session: str, last: int | None, options: dict[str, Any]
+        self, store: Any, session: str, most: int, last: int | None, options: dict[str, Any]
     ) -> list[Any]:
-        methods, most = self._methods, self._most or UNLIMITED
+        methods = self._methods
         limits = dict.fromkeys(methods.budgets, UNLIMITED)
         if last is not None and methods.limits_to_last:
             limits[methods.limit] = min(last, most)
@@ -362,14 +363,14 @@ class Target:
             limits[methods.limit] = most
         return await _listed(await self._call(store, methods.read, session, **limits, **options))
 
-    async def ask_for_the_most(self) -> None:
-        """Finds out the highest limit that reads take."""
+    async def ask_for_the_most(self) -> int:
+        """Finds out the highest limit that reads take; raises if the engine does not answer."""
 
         async def read(most: int) -> object:
-            self._most = most
-            return await self._limited(await self._store(NOBODY), NOBODY, None, {})
+            return await self._limited(await self._store(NOBODY), NOBODY, most, None, {})
 
         self._most = await most_taken(read) if self._methods.always_limited else UNLIMITED
+        return self._most
 
     async def forget(self, session: str) -> None:
         await self._call(await self._store(session), "forget", session)

@@ -116,7 +116,8 @@ class _Responder:
             with real_settings.remembering() if prepare else contextlib.nullcontext():
                 target = await self._open(prepare)
                 if prepare:
-                    await target.ask_for_the_most()
+                    with contextlib.suppress(Exception):  # nobody answered: it is asked again when it matters
+                        await target.ask_for_the_most()
                 settings = await real_settings.read_back(self._endpoint) if prepare else []
             ready = pipe.Ready(
                 target.shape.name,
