@@ -265,3 +265,21 @@ def test_runs_are_not_mixed_up(tmp_path: Path) -> None:
 )
 def test_bad_requests(arguments: tuple[str, ...], says: str, tmp_path: Path) -> None:
     assert says in " ".join(explore(*arguments, out=tmp_path / "out", expect=2)["output"].split())
+
+
+@pytest.mark.parametrize(
+    ("store", "expect"),
+    [
+        (("tests.planted.whole_list_overwritten:factory", "--engine", "redis", "--policy", "aof-always"), 0),
+        ((f"{LINES}:whole_files", "--engine", "sqlite"), 0),
+        ((f"{LINES}:written_over", "--engine", "sqlite"), 1),
+    ],
+)
+def test_a_store_that_saves_whole_lists_is_given_them_whole(
+    store: tuple[str, ...], expect: int, tmp_path: Path
+) -> None:
+    """Its callers load, add and save: given the new turn alone, it would lose the others without any power loss."""
+    arguments = (*store, "--level", "1", "--messages", "6")
+    for found in explore(*arguments, out=tmp_path / "out", expect=expect)["explorations"]:
+        assert (found["violated"] > 0) == (expect == 1)
+        assert found["documented"] == 0

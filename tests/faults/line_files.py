@@ -100,6 +100,49 @@ class WindowedByOne(Windowed):
     shown = 1
 
 
+class WholeFiles:
+    """Saves a session as a whole: in a new file, which then takes the old one's name."""
+
+    traits = ("single_writer",)
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        assert endpoint.path is not None
+        self.folder = endpoint.path.parent
+
+    def load(self, session: str) -> list[Any]:
+        path = self.folder / f"{session}.list"
+        return json.loads(path.read_text() or "[]") if path.exists() else []
+
+    def save(self, session: str, messages: list[Any]) -> None:
+        path = self.folder / f"{session}.list"
+        self.synced(path.with_suffix(".new"), json.dumps(messages))
+        path.with_suffix(".new").rename(path)
+        folder = os.open(self.folder, os.O_RDONLY)
+        os.fsync(folder)
+        os.close(folder)
+
+    def synced(self, path: Path, text: str) -> None:
+        with path.open("w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+
+
+class WrittenOver(WholeFiles):
+    """Empties the file before it writes it again."""
+
+    def save(self, session: str, messages: list[Any]) -> None:
+        self.synced(self.folder / f"{session}.list", json.dumps(messages))
+
+
+def whole_files(endpoint: Endpoint) -> WholeFiles:
+    return WholeFiles(endpoint)
+
+
+def written_over(endpoint: Endpoint) -> WholeFiles:
+    return WrittenOver(endpoint)
+
+
 def windowed(endpoint: Endpoint) -> LineFiles:
     return Windowed(endpoint)
 

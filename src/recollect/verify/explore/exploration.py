@@ -18,6 +18,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 
@@ -48,6 +49,7 @@ from recollect.verify.target.workers import Worker, Workers
 
 SESSIONS = ("session-0", "session-1")
 _FAULT = "power-loss"
+_Answer = TypeVar("_Answer", pipe.Acked, pipe.Elements)
 
 
 class NothingRecorded(Exception):
@@ -127,7 +129,7 @@ def record(target: str, engine_spec: str, policy: str, *, messages: int, folder:
         writer, _ = workers.start(target, endpoint)
         turns = turns_of(messages, "batches" in ready.abilities)
         start = sum(1 for _ in recorder.read())
-        claims = _append_all(writer, recorder, turns)
+        claims = _append_all(writer, recorder, turns, whole_list="whole-list" in ready.abilities)
         workers.kill(writer)
         engine.kill()
         records = tuple(recorder.read())
@@ -168,7 +170,10 @@ def _prepare(engine: Engine, workers: Workers, target: str) -> pipe.Ready:
     return ready
 
 
-def _append_all(writer: Worker, recorder: Recorder, turns: Sequence[Turn]) -> tuple[str | None, ...]:
+def _append_all(
+    writer: Worker, recorder: Recorder, turns: Sequence[Turn], *, whole_list: bool
+) -> tuple[str | None, ...]:
+    """A store that saves whole lists is read before each turn: what it is not given again, it replaces."""
     claims: list[str | None] = []
     for index, turn in enumerate(turns):
         said = [
@@ -176,15 +181,25 @@ def _append_all(writer: Worker, recorder: Recorder, turns: Sequence[Turn]) -> tu
             for number, text in zip(turn.numbers, turn.texts, strict=True)
         ]
         what = f"turn {index}, {_messages(turn.numbers)} of {turn.session}"
+        write: pipe.Request = pipe.AppendMessages(turn.session, said, turn=f"turn-{index}")
+        if whole_list:
+            _answered(writer, pipe.Read(turn.session), pipe.Elements)
+            write = pipe.Save(turn.session, said)
         recorder.mark(f"{ASK}{what}")
-        writer.send(pipe.AppendMessages(turn.session, said, turn=f"turn-{index}"))
-        reply = writer.receive()
-        if not isinstance(reply, pipe.Acked):
-            said_what = reply.error if isinstance(reply, pipe.Failed) else repr(reply)
-            raise NothingRecorded(f"an append failed although nothing was broken: {said_what}")
+        reply = _answered(writer, write, pipe.Acked)
         recorder.mark(f"{ACK}{what}")
         claims.append(reply.durability)
     return tuple(claims)
+
+
+def _answered(writer: Worker, request: pipe.Request, expected: type[_Answer]) -> _Answer:
+    writer.send(request)
+    reply = writer.receive()
+    if not isinstance(reply, expected):
+        said_what = reply.error if isinstance(reply, pipe.Failed) else repr(reply)
+        what = "a read" if isinstance(request, pipe.Read) else "an append"
+        raise NothingRecorded(f"{what} failed although nothing was broken: {said_what}")
+    return reply
 
 
 def _messages(numbers: Sequence[int]) -> str:
