@@ -1,6 +1,7 @@
 """One bug, one finding: which cells belong together, and how a finding is told."""
 
 import io
+import re
 
 import msgspec
 import pytest
@@ -11,7 +12,7 @@ from recollect.verify.judging.verdict import Verdict
 from recollect.verify.matrix.document import document
 from recollect.verify.matrix.findings import findings, renumbered
 from recollect.verify.matrix.results import Result, Results, SmallestRun
-from recollect.verify.report import terminal
+from recollect.verify.report import html, terminal
 from recollect.verify.running.scenario import Scenario
 from tests.report.planned_cells import anomaly, cell, shrunk
 
@@ -342,3 +343,8 @@ def test_the_title_has_the_engine_that_cells_ran_on_not_the_one_that_an_upgrade_
     up = msgspec.structs.replace(cell("upgrade", status="held"), engine_version="6.2.14")
     assert titled(kill, up) == "app:make on redis 7.0.15"
     assert titled(up) == "app:make on redis 6.2.14"
+
+
+def test_the_page_numbers_the_steps() -> None:
+    page = html.render(Results(results=(shrunk(),)))
+    assert re.findall(r'<th scope="row">(\w+)</th>', page)[:5] == ["1", "2", "3", "4", "5"]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from recollect.verify.judging.verdict import Status, Verdict
+from recollect.verify.judging.verdict import Anomaly, Status, Verdict, WitnessEvents
 from recollect.verify.matrix.findings import findings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report.html import headline
@@ -26,7 +26,11 @@ LOST: dict[Status, int] = {"violated": 2, "documented-loss": 3}
             "1 finding: violated",
             "In 1 more, messages were lost",
         ),
-        (("violated", "violated", "skipped"), "1 finding: violated", "4 of the 20"),
+        (
+            ("violated", "violated", "skipped"),
+            "1 finding: violated",
+            "4 of the 20 messages acknowledged in 2 runs",
+        ),
         (("unknown", "skipped"), "Nothing could be concluded", "No run came far enough"),
         (
             ("held", "unknown"),
@@ -45,3 +49,13 @@ def test_it_says_the_worst_first(statuses: tuple[Status, ...], first: str, more:
     said = headline(everything, findings(everything))
     assert said[0] == first
     assert more in said[1]
+
+
+def test_a_message_that_came_back_as_another_is_changed_and_not_gone() -> None:
+    changed = Anomaly("corrupted", 2, True, WitnessEvents(session="s"), "m1 came back without its name")
+    verdict = Verdict(status="violated", acked=10, lost=2, anomalies=(changed,))
+    assert verdict.account == "2 of 10 changed"
+    everything = Results(results=(Result(scenario=SCENARIO, verdict=verdict),))
+    assert headline(everything, findings(everything))[1].startswith(
+        "2 of the 10 messages acknowledged in one run are changed"
+    )

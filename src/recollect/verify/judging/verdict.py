@@ -130,10 +130,15 @@ class Verdict(msgspec.Struct, frozen=True, kw_only=True):
     def account(self) -> str:
         """What became of the acknowledged messages, in a few words."""
         if self.lost:
-            return f"{self.lost:,} of {self.acked:,} lost"
+            return f"{self.lost:,} of {self.acked:,} {self.what_befell}"
         if self.unchecked:
             return f"{self.unchecked:,} of {self.acked:,} not read back"
         return f"{self.acked:,} kept"
+
+    @property
+    def what_befell(self) -> str:
+        """The word for what became of the messages that count as lost: those that came back as others are there."""
+        return "changed" if {anomaly.name for anomaly in self.anomalies} == {"corrupted"} else "lost"
 
     @property
     def reach(self) -> str:

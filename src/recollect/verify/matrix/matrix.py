@@ -27,7 +27,7 @@ from recollect.verify.matrix.avoiding import avoiding
 from recollect.verify.matrix.cell_process import CellProcess, Done, Order, Step
 from recollect.verify.matrix.findings import NO_FAULT, Finding, findings, renumbered
 from recollect.verify.matrix.investigation import Investigation
-from recollect.verify.matrix.results import INTERRUPTED, Result, Results
+from recollect.verify.matrix.results import BUDGET, INTERRUPTED, Result, Results
 from recollect.verify.matrix.same_setting import ran_before
 from recollect.verify.matrix.selection import Cell
 from recollect.verify.running.scenario import Scenario
@@ -160,7 +160,7 @@ class Matrix:
                 path.rmdir()
 
     def results(self) -> Results:
-        left_out = self._stopped or "budget"
+        left_out = self._stopped or BUDGET
         ordered = [
             self._results.get(number) or _skipped(cell.scenario, left_out)
             for number, cell in enumerate(self._cells)

@@ -21,14 +21,12 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.matrix.findings import broken_of
 from recollect.verify.matrix.matrix import CellListener, Matrix
 from recollect.verify.matrix.rates import CellRate, Repeated
-from recollect.verify.matrix.results import INTERRUPTED, Result, Results
+from recollect.verify.matrix.results import BUDGET, INTERRUPTED, Result, Results
 from recollect.verify.matrix.selection import Cell
 from recollect.verify.running.scenario import Scenario
 
 BATCH_CELLS = 60
 BATCH_ROUNDS_MAX = 20
-BUDGET = "budget"
-"""Why a cell was skipped that the first round had no time for; a later round may have it."""
 
 
 class RunTally:

@@ -25,6 +25,8 @@ from recollect.verify.running.scenario import Scenario
 SUMMARY = "results.json"
 HISTORY = "history.jsonl"
 INTERRUPTED = "interrupted"
+BUDGET = "budget"
+"""Why a cell was skipped that there was no time for; a later round may have it."""
 """The reason of the cells that Ctrl-C or SIGTERM left out."""
 
 Require = str

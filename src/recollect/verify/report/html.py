@@ -30,7 +30,7 @@ from recollect.verify.matrix.findings import Finding, findings, meanings
 from recollect.verify.matrix.results import Result, Results
 from recollect.verify.report import svg
 from recollect.verify.report.plain import plain
-from recollect.verify.report.symbols import STYLES, against, client_of, orders_tried, size_of
+from recollect.verify.report.symbols import STYLES, against, client_of, orders_tried, size_of, why_left_out
 from recollect.verify.report.timeline import Timeline, of_history
 
 PICTURES_BYTES = 160_000
@@ -259,8 +259,9 @@ def _lost_sentence(results: list[Result], why: str, covered: int = 0) -> str:
     acked = sum(result.verdict.acked for result in results)
     if not lost:
         return "No acknowledged message is missing, but something else went wrong; see the runs."
-    runs = "that run" if len(results) == 1 else f"those {len(results):,} runs"
-    return f"{lost:,} of the {acked:,} messages acknowledged in {runs} {'is' if lost == 1 else 'are'} gone, {why}."
+    runs = _runs(len(results)).replace("1 run", "one run")
+    gone = "changed" if all(result.verdict.what_befell == "changed" for result in results) else "gone"
+    return f"{lost:,} of the {acked:,} messages acknowledged in {runs} {'is' if lost == 1 else 'are'} {gone}, {why}."
 
 
 def _beside(documented: list[Result], unknown: list[Result]) -> str:
@@ -276,7 +277,7 @@ def _finding_card(finding: Finding, results: Results, anchors: dict[int, str]) -
     names = [client_of(finding, process) for process in processes]
     outside = any(step.is_outside for step in finding.steps)
     columns = [*processes, EVERYONE]
-    numbers = accumulate(not step.left_out for step in finding.steps)
+    numbers = accumulate(int(not step.left_out) for step in finding.steps)
     steps = tuple(
         FindingStep(
             number=number,
@@ -368,7 +369,7 @@ def _figure(verdict: Verdict) -> str:
     if verdict.status == "unknown":
         return plain(verdict.reason or "no reason given")
     if verdict.lost:
-        return f"{verdict.lost:,} of {verdict.acked:,} acknowledged lost"
+        return f"{verdict.lost:,} of {verdict.acked:,} acknowledged {verdict.what_befell}"
     if verdict.anomalies:
         first = verdict.anomalies[0]
         return f"{first.name} × {first.count:,}, {verdict.account}"
@@ -476,7 +477,7 @@ def _box(results: list[Result], anchors: dict[int, str]) -> Box | None:
 def _groups(results: Results) -> list[Group]:
     return [
         Group(
-            plain(reason),
+            plain(why_left_out(reason)),
             len(cells),
             tuple(dict.fromkeys(plain(f"{cell.scenario.target} {cell.scenario.fault}") for cell in cells)),
         )

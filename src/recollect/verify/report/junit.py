@@ -110,7 +110,9 @@ def _case(
     elif finding is not None:
         _tell(case, place, finding, results)
     elif too_bad(result, require, strict):
-        message = verdict.reason or f"{verdict.lost} of {verdict.acked} acknowledged messages lost"
+        message = (
+            verdict.reason or f"{verdict.lost} of {verdict.acked} acknowledged messages {verdict.what_befell}"
+        )
         child = Xml.SubElement(case, "failure", message=plain(message), type=verdict.status)
         child.text = _evidence(result, replay)
     elif verdict.status == "unknown":
@@ -144,7 +146,10 @@ def _evidence(result: Result, replay: str | None) -> str:
     verdict = result.verdict
     lines = [anomaly.told for anomaly in verdict.anomalies]
     if result.began:
-        lines.insert(0, f"{verdict.status}: {verdict.lost} of {verdict.acked} acknowledged messages lost")
+        lines.insert(
+            0,
+            f"{verdict.status}: {verdict.lost} of {verdict.acked} acknowledged messages {verdict.what_befell}",
+        )
     if verdict.promise:
         lines.append(f"promise: {verdict.promise}")
     if replay is not None:

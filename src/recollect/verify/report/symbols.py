@@ -11,7 +11,7 @@ from recollect.verify.judging.half_turns import INTERLEAVINGS, THEN
 from recollect.verify.judging.steps import EVERYONE
 from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.findings import Finding
-from recollect.verify.matrix.results import Compared, Result
+from recollect.verify.matrix.results import BUDGET, Compared, Result
 from recollect.verify.running.scenario import Scenario
 from recollect.verify.running.workloads import WORKLOADS
 
@@ -34,6 +34,11 @@ def lost_of(verdicts: Sequence[Verdict]) -> str:
         names = dict.fromkeys(anomaly.name for verdict in verdicts for anomaly in verdict.anomalies)
         return " ".join((f"0/{acked:,}", *names))
     return f"{acked:,}"
+
+
+def why_left_out(reason: str) -> str:
+    """Why cells were skipped, with what would run them."""
+    return f"{reason} (there was no time left: a larger --budget runs them)" if reason == BUDGET else reason
 
 
 def figure(result: Result) -> str:

@@ -19,9 +19,9 @@ from recollect.verify.judging.steps import EVERYONE, shortened
 from recollect.verify.judging.verdict import WORST_FIRST, Status
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.rates import CONFIDENCE, highest_unseen
-from recollect.verify.matrix.results import INTERRUPTED, Result, Results
+from recollect.verify.matrix.results import BUDGET, INTERRUPTED, Result, Results
 from recollect.verify.report.finding_text import headline, seen_in
-from recollect.verify.report.symbols import STYLES, against, client_of, lost_of, size_of
+from recollect.verify.report.symbols import STYLES, against, client_of, lost_of, size_of, why_left_out
 
 LEGEND: dict[Status, str] = {
     "held": "held",
@@ -236,7 +236,7 @@ def _left_out(console: Console, results: Results, verbose: bool, asked_for: Coll
                 every = results.counts[status]
                 part = f"{len(group)} of {every}" if len(group) < every else f"{every}"
                 console.print(
-                    f"{status} ({part}): {reason} [{_listed(results, group)}]",
+                    f"{status} ({part}): {why_left_out(reason)} [{_listed(results, group)}]",
                     style="dim",
                     highlight=False,
                     markup=False,
@@ -251,7 +251,7 @@ def _asked_as(result: Result) -> list[tuple[str, str]]:
 
 def _was_cut_short(reason: str) -> bool:
     """Whether a cell was skipped although it could have run: that must not be overlooked."""
-    return reason in ("budget", INTERRUPTED) or reason.startswith(("--fail-fast", "hidden by"))
+    return reason in (BUDGET, INTERRUPTED) or reason.startswith(("--fail-fast", "hidden by"))
 
 
 def _count(console: Console, results: Results, found: Sequence[Finding]) -> None:

@@ -182,5 +182,5 @@ def _loss(result: Result) -> str:
     verdict = result.verdict
     if verdict.status == "exposed":
         return f"exposed: {verdict.reason or 'no reason given'}"
-    told = f"{verdict.lost} of {verdict.acked} acknowledged messages lost{verdict.reach}"
+    told = f"{verdict.lost} of {verdict.acked} acknowledged messages {verdict.what_befell}{verdict.reach}"
     return f"{told}. Promise: {verdict.promise}"
