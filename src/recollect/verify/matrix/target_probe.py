@@ -30,9 +30,11 @@ def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
     with tempfile.TemporaryDirectory(prefix="probe-", dir=folder.current()) as scratch:
         engine: Attached | Engine
         if request.url is not None:
-            engine = engines.attach(request.url.reveal())
+            attached = engines.attach(request.url.reveal())
+            engine, end = attached, attached.stop
         else:
-            engine = engines.create(engine_of(request, target), provider=request.provider, config=config)
+            created = engines.create(engine_of(request, target), provider=request.provider, config=config)
+            engine, end = created, created.close
         imports = (*modules_of(target), *imports_of(target, engine_of(request, target)))
         workers = Workers(Path(scratch) / "target.log", imports)
         try:
@@ -42,4 +44,4 @@ def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
             return frozenset(form_trial.settled(workers, target, endpoint, ready).abilities)
         finally:
             workers.close_all()
-            engine.close() if isinstance(engine, Engine) else engine.stop()
+            end()  # chosen above: `isinstance` asks a protocol's members, and one that never started has no version
