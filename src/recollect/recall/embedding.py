@@ -162,7 +162,7 @@ class OpenAIEmbedder:
         self.dimension = dimension
         self._model = model
         self._base_url = None if base_url is None else SecretUrl(base_url)
-        self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s)
+        self._client = openai_client(openai, base_url, api_key, timeout_s)
 
     async def embed(self, texts: Sequence[str]) -> list["Vector[float]"]:
         if not texts:
@@ -201,3 +201,12 @@ def _import(module: str, extra: str) -> Any:
         return importlib.import_module(module)
     except ImportError as error:
         raise MissingExtra(f"{module} is not installed: pip install 'recollect[{extra}]'") from error
+
+
+def openai_client(openai: Any, base_url: str | None, api_key: str | None, timeout_s: float) -> Any:
+    try:
+        return openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s)
+    except openai.OpenAIError:  # it only looks whether there is a key
+        raise CannotOpen(
+            "no key for OpenAI's API: set OPENAI_API_KEY, or pass api_key=; an endpoint that wants none takes any text"
+        ) from None

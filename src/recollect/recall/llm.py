@@ -13,7 +13,7 @@ from typing import Protocol, runtime_checkable
 
 from recollect.errors import RecollectError
 from recollect.message import Message
-from recollect.recall.embedding import _import
+from recollect.recall.embedding import _import, openai_client
 from recollect.recall.facts import facts_in
 from recollect.secret import SecretUrl, scrub
 
@@ -102,7 +102,7 @@ class OpenAIModel:
         self.label = model
         self._model = model
         self._base_url = None if base_url is None else SecretUrl(base_url)
-        self._client = openai.AsyncOpenAI(base_url=base_url, api_key=api_key, timeout=timeout_s)
+        self._client = openai_client(openai, base_url, api_key, timeout_s)
 
     def _failed(self, error: Exception) -> ModelFailed:
         """The error without the endpoint's credentials, which its client quotes."""

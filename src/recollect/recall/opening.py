@@ -181,9 +181,12 @@ def check_index(url: str) -> None:
     """Refuses an address at which there can be no vector index."""
     check_address(url)
     if scheme_of(url) not in INDEXES:
-        raise CannotOpen(
-            f"{scheme_of(url)!r} is not a vector index; use chroma:///folder, http://host:port or pgvector://…"
+        kind = (
+            f"{scheme_of(url)!r} is not a vector index"
+            if scheme_of(url)
+            else "the index's address has no scheme"
         )
+        raise CannotOpen(f"{kind}; use chroma:///folder, http://host:port or pgvector://…")
 
 
 def _index(url: str, rows: Rows, options: Options) -> VectorIndex:
