@@ -101,6 +101,7 @@ def build(arguments: list[str]) -> typer.Typer:
         add_completion=True,
         rich_markup_mode=None,
         pretty_exceptions_enable=False,  # they show the values of variables, including addresses
+        context_settings={"help_option_names": ["--help", "-h"]},
     )
     app.callback()(_group)
     asked = next((word for word in arguments if not word.startswith("-")), None)

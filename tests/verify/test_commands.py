@@ -54,6 +54,8 @@ def test_a_documented_loss_is_said_and_exits_0(tmp_path: Path) -> None:
     assert required.returncode == 1
 
     folder = str(Path(cell["history"]).parent)
+    strict = recollect("report", folder, "--strict", cwd=tmp_path)
+    assert (strict.returncode, "✗ --strict: 1 documented-loss" in strict.stdout) == (1, True)
     again = recollect("report", folder, "--json", "-", cwd=tmp_path)
     assert again.returncode == 0, again.stderr
     assert cells(again.stdout)[0]["lost"] == cell["lost"], (
@@ -125,7 +127,9 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
         ),
         (["report", "no-such-folder"], "no-such-folder"),
         (["report", ".", "--require", "gold"], "written or fsynced"),
-        (["replay", "no-such-folder"], "not the folder of a cell"),
+        (["replay", "no-such-folder"], "not the folder of a cell: no scenario.json in it"),
+        (["verify", "redis", "--fault", "kill-engine@bgsve"], "(did you mean 'bgsave'?)"),
+        (["report", __file__], "test_commands.py is not a history: line 1:"),
         (
             ["verify", "tests.verify.raises_at_import:make", "--engine", "sqlite"],
             "importing tests.verify.raises_at_import raised RuntimeError: SECRET_KEY is not set",

@@ -56,7 +56,7 @@ def doctor(
     try:
         diagnosis = asyncio.run(examine(url, timeout_s))
     except LoginRefused as error:
-        reason = f"it answers and refuses the login, so there is no diagnosis: {error}"
+        reason = f"it answers and refuses the login, so there is no diagnosis: {str(error).rstrip('.')}"
         _fail(f"{reason}; check the user and the password in the address", exit_codes.INCONCLUSIVE)
     except EngineUnavailable as error:
         _fail(f"no answer, so there is no diagnosis: {error}", exit_codes.INCONCLUSIVE)

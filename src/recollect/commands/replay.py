@@ -58,7 +58,8 @@ def replay(
     try:
         scenario = scenarios.load(run)
     except (OSError, msgspec.MsgspecError) as error:
-        echo(f"{run} is not the folder of a cell: {error}{_cells_in(run)}", err=True)
+        reason = f"no {scenarios.FILE} in it" if isinstance(error, FileNotFoundError) else str(error)
+        echo(f"{run} is not the folder of a cell: {reason}{_cells_in(run)}", err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     _check_names(scenario, run)
     _check_trusted(scenario, run, trust)

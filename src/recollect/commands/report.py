@@ -43,10 +43,7 @@ def report(
     """Judge saved runs again, without any engine, and render them. Several folders are shards of one run: merged."""
     wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline)
     try:
-        parts = [_load(path) for run in runs for path in _runs_in(run)]
-    except HistoryError as error:
-        echo(f"not a history: {error}", err=True)
-        raise typer.Exit(exit_codes.USAGE) from None
+        parts = [_loaded(path) for run in runs for path in _runs_in(run)]
     except (OSError, msgspec.MsgspecError) as error:
         echo(str(error), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
@@ -90,6 +87,14 @@ def _runs_in(path: Path) -> list[Path]:
         if found:
             break
     return sorted(file.parent for file in found) or [path]
+
+
+def _loaded(path: Path) -> Results:
+    try:
+        return _load(path)
+    except HistoryError as error:
+        echo(f"{path} is not a history: {error}", err=True)
+        raise typer.Exit(exit_codes.USAGE) from None
 
 
 def _load(path: Path) -> Results:

@@ -20,6 +20,7 @@ from recollect.commands import json_output
 from recollect.commands.console import echo, tell_written
 from recollect.printable import counted
 from recollect.verify import run_folder
+from recollect.verify.judging.verdict import UNDER_STRICT
 from recollect.verify.matrix import baseline as baselines
 from recollect.verify.matrix.baseline import KnownFinding
 from recollect.verify.matrix.document import document
@@ -161,6 +162,12 @@ def tell(console: Console, results: Results, wanted: ReportsWanted) -> NoReturn:
 
 def _tell_refused(console: Console, results: Results, wanted: ReportsWanted) -> None:
     """Names the cells that fail the run although nothing is violated in them."""
+    if wanted.strict:
+        failed = ", ".join(
+            f"{count} {status}" for status, count in results.counts.items() if status in UNDER_STRICT
+        )
+        if failed:
+            console.print(f"✗ --strict: {failed}", highlight=False, markup=False)
     if wanted.require is None:
         return
     refused = [result for result in results.results if worse_than(result, wanted.require)]

@@ -251,8 +251,10 @@ def _check_variants(request: VerifyRequest) -> None:
                     raise BadRequest(
                         f"--fault {name}@{variant}: a part has no variant; the compound has, e.g. {lasting}"
                     )
-                known = ", ".join(repr(name) for name in fault.variants)
-                raise BadRequest(f"unknown variant {variant!r} of {fault.name}; known: {known}")
+                known = [name for name in fault.variants if name]
+                raise BadRequest(
+                    f"unknown variant {variant!r} of {fault.name}{_nearest_or_all(variant, known)}"
+                )
 
 
 def _split(fault: str) -> tuple[str, str | None]:
