@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import asdict
 
 import typer
-from rich.table import Table
 
 from recollect import exit_codes
 from recollect.commands import json_output
 from recollect.commands.console import PlainConsole, echo, tell_written
 from recollect.commands.json_output import JsonOption
 from recollect.verify.host.errors import EngineError
-from recollect.verify.providers.listing import Listing, everything
+from recollect.verify.providers.listing import everything
 
 
 def engines(
@@ -29,27 +29,23 @@ def engines(
         json_output.write(json.dumps(asdict(listing), indent=2), json_file)
     if json_file == json_output.PRINTED:
         return
-    console = PlainConsole(markup=False, emoji=False)  # `recollect[patroni]` is no style
-    console.print(_found(listing))
-    if listing.missing:
-        console.print(_missing(listing))
+    console = PlainConsole(markup=False, emoji=False, highlight=False)  # `recollect[patroni]` is no style
+    found = [
+        (one.engine, f"{one.product} {one.version}", one.provider, ", ".join(one.features), one.location)
+        for one in listing.found
+    ]
+    _show(console, "Found", ("engine", "version", "provider", "notes", "path or image"), found)
+    missing = [(gap.engine, gap.version, gap.provider, gap.reason, gap.command) for gap in listing.missing]
+    if missing:
+        _show(console, "Missing", ("engine", "version", "provider", "why", "get it with"), missing)
     tell_written(console, json_file)
 
 
-def _found(listing: Listing) -> Table:
-    table = Table("engine", "version", "provider", title="Found", title_justify="left")
-    table.add_column("path or image", overflow="fold")
-    table.add_column("notes")
-    for build in listing.found:
-        notes = ", ".join(build.features)
-        table.add_row(build.engine, f"{build.product} {build.version}", build.provider, build.location, notes)
-    return table
-
-
-def _missing(listing: Listing) -> Table:
-    table = Table("engine", "version", "provider", title="Missing", title_justify="left")
-    table.add_column("why", overflow="fold")
-    table.add_column("get it with", overflow="fold")
-    for gap in listing.missing:
-        table.add_row(gap.engine, gap.version, gap.provider, gap.reason, gap.command)
-    return table
+def _show(console: PlainConsole, title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """The last column is meant to be copied: it is not broken, however narrow the terminal."""
+    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)][:-1]
+    console.print(title, style="bold")
+    for row in (head, *rows):
+        cells = [text.ljust(width) for text, width in zip(row, widths, strict=False)]
+        style = "dim" if row is head else None
+        console.print("  ".join(["", *cells, row[-1]]), soft_wrap=True, style=style)
