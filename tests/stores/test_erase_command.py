@@ -50,6 +50,7 @@ def test_an_id_that_nobody_knows_is_doubted(url: str) -> None:
     result = erase(url, "xiao-lee", "--yes")
     assert result.exit_code == 0
     assert "there was no session 'xiao-lee': is that its id?" in result.output
+    assert "nothing is left of 'xiao-lee' in memory.db" in result.output
     for _ in range(2):
         assert "is that its id" not in erase(url, "xiao-li", "--yes").output
         with open_store(url) as store:

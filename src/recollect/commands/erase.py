@@ -58,7 +58,7 @@ def erase(
         told = {"recollect": __version__, **msgspec.to_builtins(report)}
         json_output.write(json.dumps(told, indent=2), json_file)
     if json_file != json_output.PRINTED:
-        _show(report)
+        _show(report, was)
         tell_written(PlainConsole(), json_file)
 
 
@@ -81,8 +81,10 @@ async def _erase(url: str, session: str, witness: str | None) -> tuple[Erasure, 
     return report, was
 
 
-def _show(report: Erasure) -> None:
-    echo(f"erased {report.session!r} from {', '.join(report.reached) or 'no file'}")
+def _show(report: Erasure, was: SessionState | None) -> None:
+    done = "nothing is left of" if was is SessionState.ABSENT else "erased"
+    place = "in" if was is SessionState.ABSENT else "from"
+    echo(f"{done} {report.session!r} {place} {', '.join(report.reached) or 'no file'}")
     typer.echo("its bytes may still be in:")
     for unreached in report.unreached:
         echo(f"  {unreached.where}: {unreached.why}")

@@ -130,9 +130,12 @@ def _told(moved: Moved) -> str:
     if not moved.present:
         return f"imported {_counted(moved)}, and read them back"
     if moved.present == moved.messages:
-        return (
-            f"nothing to import: {_counted(moved)} were there already, and read back as they are in the file"
+        there = (
+            "was there already, and read back as it is"
+            if moved.messages == 1
+            else "were there already, and read back as they are"
         )
+        return f"nothing to import: {_counted(moved)} {there} in the file"
     new = moved.messages - moved.present
     return f"imported {new:,} of {_counted(moved)}, and read them back; the others were there already"
 
