@@ -342,14 +342,15 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
-    """What passed although something was lost: nobody should have to read the engine's manual to find out."""
+    """What passed although something was lost, or its caller left unprotected: nobody should have to read the engine's
+    manual to find out."""
     lines = []
     for report in terminalreporter.stats.get("passed", []):
         said = dict(getattr(report, "user_properties", ()))
         if "recollect_note" in said and report.when == "call":
             lines += [report.nodeid, *(f"  {line}" for line in str(said["recollect_note"]).splitlines())]
     if lines:
-        terminalreporter.section("lost, as the engine's documentation says (recollect)")
+        terminalreporter.section("documented losses, and callers left unprotected (recollect)")
         for line in lines:
             terminalreporter.line(line)
 

@@ -84,7 +84,7 @@ def test_every_verdict_has_its_words(project: pytest.Pytester, monkeypatch: pyte
             "on redis *, policy aof-everysec, fault clock-forward*, workload *, seed 11",
             "recollect replay *aof-everysec.clock-forward*",
             "*the factory raised RuntimeError: no such setting*",
-            "*lost, as the engine's documentation says*",
+            "*documented losses, and callers left unprotected*",
             "test_shop.py::TestDocumented::test_survives?rdb-kill-engine?",
             "*SKIPPED*needs the other release of your store*",
         ]
