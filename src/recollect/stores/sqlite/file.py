@@ -162,7 +162,9 @@ def choose_policy(asked: str | None, options: Options, path: Path) -> ChosenPoli
     forgets = None if mount is None else mount.why_it_forgets
     if forgets is None:
         losses = what_can_be_lost("sqlite", name)
-        return ChosenPolicy(*policy, notice=losses[0].sentence if losses else None)
+        helps = 'open it with durability="fsynced", and without ?policy='
+        notice = f"can lose {losses[0].sentence}; what helps: {helps}" if losses else None
+        return ChosenPolicy(*policy, notice=notice)
     given = min(policy.durability, Durability.WRITTEN)
     if options.durability is not None and given < options.durability:
         raise DurabilityUnavailable(
