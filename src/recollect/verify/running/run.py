@@ -230,7 +230,7 @@ class Run:
         driver.work_on(self.scenario.before_s * self._live.rng.uniform(0.7, 1.3))
         _await_writes(transcript, driver)
         driver.go_on(max(0.0, judged_from - time.monotonic()))
-        self._progress(self.scenario.fault)
+        self._progress("working" if self.scenario.fault == UNDISTURBED else self.scenario.fault)
         self._injection.strike()
         written = transcript.written
         self._progress("working")
