@@ -16,6 +16,7 @@ from recollect.cli import build
 from recollect.verify.matrix.matrix import CellEvent
 from recollect.verify.matrix.results import Results
 from recollect.verify.providers import system
+from recollect.verify.providers.listing import everything
 from recollect.verify.report.progress import LiveProgress
 from tests.report.planned_cells import cell, shrunk
 
@@ -46,6 +47,16 @@ def test_an_address_where_nobody_answers_is_named() -> None:
             [sys.executable, "-c", probe], env=env, capture_output=True, text=True, check=False
         )
         assert "cannot be used: [Errno 111] Connection refused" in done.stderr.splitlines()[-1]
+
+
+def test_a_short_h_is_help_too() -> None:
+    for words in (["-h"], ["doctor", "-h"]):
+        assert run(*words).stdout.startswith(b"Usage: recollect")
+
+
+def test_on_eighty_columns_a_path_can_be_copied() -> None:
+    location = max((build.location for build in everything().found), key=len)
+    assert location.encode() in run("engines").stdout
 
 
 def test_it_says_its_version() -> None:
