@@ -47,6 +47,7 @@ async def test_receipts_say_what_the_engine_gives(
         said = [record for record in caplog.records if record.name == "recollect"]
         assert len(said) == (0 if given is Durability.FSYNCED else 1)
         assert (store.notice is None) == (given is Durability.FSYNCED)
+        assert store.notice is None or ("can lose " in store.notice and "; what helps: " in store.notice)
         await _check_asked(url, name, policy, given)
     finally:
         engine.close()
