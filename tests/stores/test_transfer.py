@@ -397,7 +397,7 @@ async def test_the_commands(tmp_path: Path) -> None:
         assert await content(store) == wanted
     again = await run("import", other, str(path))
     assert "nothing to import" in again.stdout
-    assert f"{len(wanted)} sessions were there already" in again.stdout
+    assert f"{len(wanted)} sessions were there already, and read back as they are" in again.stdout
     swapped = await run("import", str(path), "redis://:secret@localhost/0")
     assert (swapped.exit_code, "the address comes first, then the file" in swapped.stderr) == (2, True)
     assert "secret" not in swapped.stderr
