@@ -54,6 +54,14 @@ def test_a_short_h_is_help_too() -> None:
         assert run(*words).stdout.startswith(b"Usage: recollect")
 
 
+def test_a_reader_of_the_list_who_has_gone_is_no_violation() -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        words = [sys.executable, "-u", "-m", "recollect", "verify", "--list"]
+        assert subprocess.run(words, stdout=gone, check=False).returncode == 0
+
+
 def test_on_eighty_columns_a_path_can_be_copied() -> None:
     location = max((build.location for build in everything().found), key=len)
     assert location.encode() in run("engines").stdout

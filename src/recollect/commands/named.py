@@ -7,7 +7,7 @@ import typer
 
 from recollect import __version__, exit_codes
 from recollect.commands import json_output
-from recollect.commands.console import echo
+from recollect.commands.console import PlainConsole, echo
 from recollect.verify.target.registry import named_targets
 
 
@@ -28,9 +28,10 @@ def _show_names() -> None:
     rows = named_targets()
     width = max(map(len, rows), default=0)
     engine_width = max((len(row.engine) for row in rows.values()), default=0)
+    console = PlainConsole(markup=False, emoji=False, highlight=False)
     for name, row in rows.items():
         told = row.pip if row.lacking else row.released
-        echo(f"{name:{width}}  {row.engine:{engine_width}}  {told}")
+        console.print(f"{name:{width}}  {row.engine:{engine_width}}  {told}", soft_wrap=True)
 
 
 def _names_as_json() -> str:
