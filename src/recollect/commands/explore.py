@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,11 +69,17 @@ _Program = Annotated[
 _Cancel = Annotated[
     bool, typer.Option("--cancel", help="Interleavings: also cancel one operation, wherever it waits.")
 ]
+BOUND = 2
+SECONDS = 30.0
 _Bound = Annotated[
-    int, typer.Option(help="Interleavings: most preemptions, if not every order can be tried.", min=0, max=9)
+    int | None,
+    typer.Option(
+        help="Interleavings: most preemptions, if not every order can be tried; 2 by default.", min=0, max=9
+    ),
 ]
 _Seconds = Annotated[
-    float, typer.Option(help="Interleavings: time limit for all programs together.", min=0.1)
+    float | None,
+    typer.Option(help="Interleavings: time limit for all programs together; 30 by default.", min=0.1),
 ]
 _ReplayOption = Annotated[
     str | None,
@@ -102,8 +108,8 @@ def explore(
     how: _How = None,
     program: _Program = None,
     cancel: _Cancel = False,
-    bound: _Bound = 2,
-    seconds: _Seconds = 30.0,
+    bound: _Bound = None,
+    seconds: _Seconds = None,
     replay: _ReplayOption = None,
     until: _Until = None,
     json_file: JsonOption = None,
@@ -124,8 +130,8 @@ def explore(
             how or (),
             program or (),
             cancel,
-            bound,
-            seconds,
+            BOUND if bound is None else bound,
+            SECONDS if seconds is None else seconds,
             replay,
             until,
             json_file,
@@ -133,7 +139,8 @@ def explore(
             out,
         )
         explore_orders(asked_orders)
-    _refuse_without_interleavings(how=how, program=program, cancel=cancel, replay=replay, until=until)
+    of_orders = {"how": how, "program": program, "cancel": cancel or None, "bound": bound, "seconds": seconds}
+    _refuse_without_interleavings({**of_orders, "replay": replay, "until": until})
     if level not in LEVELS:
         raise typer.BadParameter(f"--level {level}: 1, 2 or 3")
     states = StatesAsked(
@@ -153,9 +160,9 @@ def explore(
     _explore_states(states, json_file, html)
 
 
-def _refuse_without_interleavings(**given: object) -> None:
+def _refuse_without_interleavings(given: Mapping[str, object]) -> None:
     for name, value in given.items():
-        if value:
+        if value is not None:
             raise typer.BadParameter(f"--{name} belongs to --interleavings")
 
 

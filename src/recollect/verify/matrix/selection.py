@@ -200,6 +200,9 @@ def check(request: VerifyRequest) -> None:
             raise BadRequest(
                 f"{shown(target)} is an address, not a store: name the store, and say --provider with the address"
             )
+    previous = request.previous
+    if previous and ":" not in previous and previous not in (*BUILT_IN, *named_targets()):
+        raise BadRequest(f"--previous {previous!r}: the factory of the other release, package.module:factory")
     parts = tuple(
         part
         for name, _ in map(_split, request.faults)
