@@ -46,8 +46,8 @@ class Place:
     url: str
 
     def beside(self, session: str, suffix: object) -> str:
-        """Another session that one step may span with the first: in a cluster, one of the same slot."""
-        if self.engine.name != "redis-cluster":
+        """Another session that one step may span with the first: in Redis, one of the same slot of a cluster."""
+        if self.name != "redis":
             return f"{session}-{suffix}"
         names = (f"{session}-{suffix}-{number}" for number in itertools.count())
         return next(name for name in names if slot_of(f"s{name}".encode()) == slot_of(f"s{session}".encode()))

@@ -178,7 +178,8 @@ async def test_a_cluster_s_slots_are_not_spanned(tmp_path: Path) -> None:
         while b"cluster_state:ok" not in hands.execute_command("CLUSTER", "INFO"):
             assert time.monotonic() < deadline
             await asyncio.sleep(0.01)
-        async with open_store(address(engine)) as store:
+        url = address(engine)
+        async with open_store(url) as store:
             await store.append("a", [Message("user", "x")])
             with pytest.raises(Refused, match="different slots"):
                 await store.append_many({"a": [Message("user", "x")], "b": [Message("user", "x")]})
@@ -188,3 +189,7 @@ async def test_a_cluster_s_slots_are_not_spanned(tmp_path: Path) -> None:
             await store.replace("a", [Message("user", "y")])
             await store.annotate("a", {"n": 1})
             assert await texts(store, "a") == ["y"]
+            async with open_store(url) as other:
+                await other.append("a", [Message("user", "z")])
+                await store.forget("a", erase=True)
+                assert await other.position("a") == 0

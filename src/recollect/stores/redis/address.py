@@ -134,9 +134,8 @@ class Address:
         return f"{self.prefix}:identity"
 
     def traces_key(self, slot: int) -> str:
-        """Of sessions that were erased lately; in a cluster, of those in the same slot."""
-        tag = f"{{{tag_in(slot)}}}:" if self.kind == "cluster" else ""
-        return f"{self.prefix}:{tag}erased"
+        """Of sessions in the same slot that were erased lately: a server's address may lead to a cluster, too."""
+        return f"{self.prefix}:{{{tag_in(slot)}}}:erased"
 
     def session_keys(self, key: bytes) -> tuple[str, str, str, str]:
         """Messages, counter, turn ids and fingerprints of a session."""
