@@ -37,14 +37,12 @@ def trace_of(identity: str, key: bytes) -> bytes:
 
 @contextmanager
 def after_forgetting() -> Iterator[None]:
-    """While what is forgotten already is erased: an engine that no longer answers has changed something."""
+    """While what is forgotten already is erased: something has changed, even if nothing is erased."""
     try:
         yield
-    except NotWritten:
-        raise
     except OutcomeUnknown as error:
         raise OutcomeUnknown(error.reason, ERASE_AGAIN) from error
-    except EngineUnavailable as error:
+    except (NotWritten, EngineUnavailable) as error:
         raise OutcomeUnknown(
             f"forgotten, but perhaps not erased from every file ({error})", ERASE_AGAIN
         ) from error

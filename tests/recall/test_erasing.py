@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from recollect import Erasure
+from recollect import Erasure, OutcomeUnknown
 from recollect.recall import open_recall
 from recollect.recall.chroma_folder import Slot
 from recollect.recall.embedding import HashingEmbedder
@@ -105,6 +105,25 @@ async def test_slots_that_no_process_holds_are_emptied_and_those_in_use_are_name
             left = {path for path, _ in found_in([tmp_path], sought)}
             assert [path for path in left if not any(where in path for where in named)] == []
     assert user_key("alice").hex() not in "".join(str(path) for path in tmp_path.rglob("*"))
+
+
+@pytest.mark.parametrize("name", ["sqlite", "postgres+pgvector"])
+async def test_what_fails_after_the_user_is_forgotten_is_no_refusal(
+    name: str, engine_of: Callable[[str], Engine], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`NotWritten` would say that the memories are still there."""
+    place = await place_of(name, engine_of, tmp_path)
+    async with place.open() as recall:
+        await recall.add("alice", [TEXT])
+        erases = recall.rows.erase
+
+        async def of_closed_rows() -> object:
+            await recall.rows.close()
+            return await erases()
+
+        monkeypatch.setattr(recall.rows, "erase", of_closed_rows)
+        with pytest.raises(OutcomeUnknown, match=r"closed.*; erase again$"):
+            await recall.erase("alice")
 
 
 async def test_an_index_that_cannot_be_built_anew_is_named(

@@ -17,7 +17,7 @@ from types import TracebackType
 
 from recollect.bounds import bounded, is_sequence
 from recollect.composite import composite_id, conversation_id
-from recollect.erasure import Erasure, Unreached, erasure
+from recollect.erasure import Erasure, Unreached, after_forgetting, erasure
 from recollect.errors import Refused, TurnReused, shown
 from recollect.fingerprint import fingerprint as fingerprint_of
 from recollect.json_values import check_text, join_pairs, refuse_pairs
@@ -306,11 +306,12 @@ class Recall:
         await self.forget(user, sequence)
         reached: list[str] = []
         unreached: list[Unreached] = []
-        for part in (self._indexer, self.rows):
-            if part is not None:
-                done, left = await part.erase()
-                reached += done
-                unreached += [each for each in left if each not in unreached]
+        with after_forgetting():
+            for part in (self._indexer, self.rows):
+                if part is not None:
+                    done, left = await part.erase()
+                    reached += done
+                    unreached += [each for each in left if each not in unreached]
         return erasure(user, reached, unreached, None)
 
     # ---- the index

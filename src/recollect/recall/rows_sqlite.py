@@ -138,6 +138,7 @@ class SqliteRows(SqliteTransactions[RowsJob]):
         self._check_open(NotWritten)
         self._check(self._guard.harm_before_read())
         erased = await aside(rewrite_file, self._path, self._policy, self._timeout_s)
+        self._check_open(NotWritten)
         self._check(self._guard.harm_before_read())
         return erased
 

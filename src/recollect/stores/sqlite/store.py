@@ -146,6 +146,7 @@ class SqliteStore(SqliteMoving):
             await self._witness.erase(session)
         erased = await aside(erase_from_file, self._path, key, self._policy, self._timeout_s)
         self._known.pop(key, None)
+        self._check_open(NotWritten)  # it may have been closed meanwhile, and its guard with it
         self._check(self._guard.harm_before_read())
         return erasure(
             session, *erased, None if self._witness is None else await self._witness.erase(session)
