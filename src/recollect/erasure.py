@@ -51,6 +51,11 @@ def after_forgetting() -> Iterator[None]:
 ERASE_AGAIN = "erase again"
 
 
+def used_again() -> OutcomeUnknown:
+    """For a session that was forgotten at the position that was expected, and is at another one by now."""
+    return OutcomeUnknown("forgotten, but somebody has written since, so that it is not erased", ERASE_AGAIN)
+
+
 class Unreached(msgspec.Struct, frozen=True):
     """A place that may still have the bytes."""
 

@@ -109,7 +109,7 @@ async def test_an_erasure_that_no_longer_waits_is_not_reported(engine: PostgresE
         await lose_standbys(engine)
         try:
             for _ in range(2):  # the second one finds no rows
-                erasure = asyncio.ensure_future(store._erase("s", key))
+                erasure = asyncio.ensure_future(store._erase("s", key, None))
                 pid = await waiting(engine, erasure)
                 assert pid is not None
                 end_wait(engine, pid)
@@ -117,7 +117,7 @@ async def test_an_erasure_that_no_longer_waits_is_not_reported(engine: PostgresE
                     await asyncio.wait_for(erasure, 30)
         finally:
             name_standbys(engine, "")
-        assert "recollect_messages" in (await store._erase("s", key)).reached
+        assert "recollect_messages" in (await store._erase("s", key, None)).reached
 
 
 async def test_what_vacuum_warns_of_is_no_abandoned_wait(engine: PostgresEngine) -> None:

@@ -92,7 +92,7 @@ class PostgresChanges(ABC):
     ) -> list[Stored]: ...
 
     @abstractmethod
-    async def _erase(self, session: str, key: bytes) -> Erasure: ...
+    async def _erase(self, session: str, key: bytes, expect: int | None) -> Erasure: ...
 
     # ---- the contract
 
@@ -110,8 +110,8 @@ class PostgresChanges(ABC):
     async def forget(self, session: str, *, expect: int | None = None, erase: bool = False) -> Erasure | None:
         """See `recollect.store.Store`. Messages too many to free at once are left to `sweep`."""
         deadline = time.monotonic() + self._timeout_s
-        key = session_key(session)
-        arguments = (key, expected(checked_expect(expect)), schema.ROWS_FREED_MAX)
+        key, last_seen = session_key(session), checked_expect(expect)
+        arguments = (key, expected(last_seen), schema.ROWS_FREED_MAX)
         with advising("forget again"):
             outcomes, _ = await self._changed(schema.FORGET, arguments, (key,), deadline)
         outcome, unfreed, last = outcomes
@@ -122,7 +122,7 @@ class PostgresChanges(ABC):
         if not erase:
             return None
         with after_forgetting():
-            return await self._erase(session, key)
+            return await self._erase(session, key, last_seen)
 
     async def retract(
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None

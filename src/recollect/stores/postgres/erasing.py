@@ -14,7 +14,7 @@ from collections.abc import Sequence
 
 import asyncpg
 
-from recollect.erasure import NO_ID, TRACE_LIFE, TRACES_MAX, Unreached
+from recollect.erasure import NO_ID, TRACE_LIFE, TRACES_MAX, Unreached, used_again
 from recollect.stores.postgres.abandoned_waits import WAIT_FOR_STANDBYS
 from recollect.stores.postgres.errors import row_changed
 from recollect.stores.postgres.schema import DROP_TRACES, INTACT, LEAVE_TRACE
@@ -29,7 +29,9 @@ _DELETE = {
     "recollect_sessions": "DELETE FROM recollect_sessions WHERE id = $1",
 }
 
-_LOCK = f"SELECT s.id, {INTACT} FROM recollect_sessions s WHERE sha256(s.name) = sha256($1) FOR UPDATE"
+_LOCK = (
+    f"SELECT s.id, {INTACT}, s.last FROM recollect_sessions s WHERE sha256(s.name) = sha256($1) FOR UPDATE"
+)
 
 _OLDER = """
 SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid()
@@ -38,13 +40,17 @@ SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid <> pg_backend_pid()
     OR EXISTS (SELECT FROM pg_prepared_xacts WHERE age(transaction) >= age($1::text::xid))"""
 
 
-async def erase_rows(connection: asyncpg.Connection, key: bytes, trace: bytes, timeout_s: float) -> str:
+async def erase_rows(
+    connection: asyncpg.Connection, key: bytes, expect: int | None, trace: bytes, timeout_s: float
+) -> str:
     """Deletes the session in one transaction, which leaves a trace, and returns that transaction's number."""
     async with connection.transaction():
         tables = await _tables(connection)
         row = await connection.fetchrow(_LOCK, key, timeout=timeout_s)
         if row is not None and not row[1]:
             raise row_changed()
+        if row is not None and expect not in (None, row[2]):
+            raise used_again()
         for table in tables:
             if row is not None:
                 await connection.execute(_DELETE[table], row[0])

@@ -183,14 +183,14 @@ class PostgresStore(PostgresMoving):
             raise too_long(self._timeout_s)
         return stored
 
-    async def _erase(self, session: str, key: bytes) -> Erasure:
+    async def _erase(self, session: str, key: bytes, expect: int | None) -> Erasure:
         if self._witness is not None:
             await self._witness.erase(session)
         connection = self._pool.take() or await self._pool.acquire(time.monotonic() + self._timeout_s)
         try:
             with self._known.erasing(key):
                 trace = trace_of(self._identity, key)
-                number = await erase_rows(connection, key, trace, self._timeout_s)
+                number = await erase_rows(connection, key, expect, trace, self._timeout_s)
             self._abandoned_waits.check(connection)
             erased = await rewrite_files(connection, number, self._timeout_s)
             self._abandoned_waits.disregard(connection)

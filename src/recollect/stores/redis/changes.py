@@ -94,7 +94,7 @@ class RedisChanges(ABC):
     ) -> Reply: ...
 
     @abstractmethod
-    async def _erase(self, session: str, key: bytes) -> Erasure: ...
+    async def _erase(self, session: str, key: bytes, expect: int | None) -> Erasure: ...
 
     # ---- the contract
 
@@ -130,7 +130,7 @@ class RedisChanges(ABC):
         if not erase:
             return None
         with after_forgetting():
-            return await self._erase(session, key)
+            return await self._erase(session, key, last_seen)
 
     async def retract(
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None

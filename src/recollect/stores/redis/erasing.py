@@ -11,8 +11,9 @@ import time
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
-from recollect.erasure import TRACE_LIFE, TRACES_MAX, Unreached
+from recollect.erasure import TRACE_LIFE, TRACES_MAX, Unreached, used_again
 from recollect.stores.redis.address import Address
+from recollect.stores.redis.errors import write_refused
 from recollect.stores.redis.script import ERASED
 from recollect.stores.redis.servers import Servers
 from recollect.stores.redis.slots import slot_of
@@ -25,14 +26,19 @@ WAIT_S = 3_600.0
 Ask = Callable[[bytes, int], Awaitable[list[Reply]]]
 
 
-async def erase_keys(servers: Servers, address: Address, trace: bytes, key: bytes) -> Reply:
-    """Deletes the keys of a session, and leaves a trace. Gives the engine's answer."""
+async def erase_keys(
+    servers: Servers, address: Address, trace: bytes, key: bytes, expect: int | None
+) -> None:
+    """Deletes the keys of a session, and leaves a trace."""
     names = address.session_keys(key)
     slot = slot_of(names[0].encode())
-    kept = (TRACES_MAX, TRACE_LIFE // timedelta(microseconds=1))
+    kept = (TRACES_MAX, TRACE_LIFE // timedelta(microseconds=1), "" if expect is None else expect)
     keys = (address.traces_key(slot), *names)
     [reply] = await servers.ask(slot, pack("EVAL", ERASED.source, len(keys), *keys, trace, *kept), 1)
-    return reply
+    if isinstance(reply, ReplyError):
+        raise write_refused(reply)
+    if reply == -1:
+        raise used_again()
 
 
 async def erased_ago_s(servers: Servers, address: Address, trace: bytes, slot: int) -> float | None:

@@ -165,15 +165,13 @@ class RedisStore(RedisMoving):
             stored.append(doubtful)
         return newest(stored, last)
 
-    async def _erase(self, session: str, key: bytes) -> Erasure:
+    async def _erase(self, session: str, key: bytes, expect: int | None) -> Erasure:
         if self._witness is not None:
             await self._witness.erase(session)
         place = self._places.of(key)
         ask = functools.partial(self._servers.ask, place.slot)
         with self._places.erasing(key):
-            reply = await erase_keys(self._servers, self._address, trace_of(self.identity, key), key)
-        if isinstance(reply, ReplyError):
-            raise write_refused(reply)
+            await erase_keys(self._servers, self._address, trace_of(self.identity, key), key, expect)
         erased = await rewrite_files(ask)
         return erasure(
             session, *erased, None if self._witness is None else await self._witness.erase(session)

@@ -85,7 +85,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         self._known: dict[bytes, Session] = {}
 
     @abstractmethod
-    async def _erase(self, session: str, key: bytes) -> Erasure: ...
+    async def _erase(self, session: str, key: bytes, expect: int | None) -> Erasure: ...
 
     # ---- the contract
 
@@ -113,7 +113,7 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         if not erase:
             return None
         with after_forgetting():
-            return await self._erase(session, key)
+            return await self._erase(session, key, last_seen)
 
     async def retract(
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None

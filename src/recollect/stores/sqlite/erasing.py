@@ -14,11 +14,11 @@ import time
 from contextlib import closing
 from pathlib import Path
 
-from recollect.erasure import NO_ID, Unreached
+from recollect.erasure import NO_ID, Unreached, used_again
 from recollect.errors import NotWritten
 from recollect.stores.sqlite.file import ChosenPolicy, until
 from recollect.stores.sqlite.forking import at_work
-from recollect.stores.sqlite.rows import seal
+from recollect.stores.sqlite.rows import seal, session_row
 from recollect.stores.sqlite.transactions import commit_failed
 
 _BY_SESSION = ("recollect_turns", "recollect_fingerprints", "recollect_about")
@@ -26,7 +26,7 @@ _SEQUENCE_MAX = 2**32 - 1
 
 
 def erase_from_file(
-    path: Path, key: bytes, policy: ChosenPolicy, timeout_s: float
+    path: Path, key: bytes, expect: int | None, policy: ChosenPolicy, timeout_s: float
 ) -> tuple[list[str], list[Unreached]]:
     """What was rewritten, and what was not. Only waiting for locks has a time limit, not the work itself."""
     with at_work(), closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as connection:
@@ -35,7 +35,7 @@ def erase_from_file(
         if not until(time.monotonic() + timeout_s, lambda: connection.execute("BEGIN IMMEDIATE")):
             raise NotWritten(f"{path} was locked by another process for {timeout_s:g} s; nothing was erased")
         try:
-            _erase_rows(connection, key)
+            _erase_rows(connection, key, expect)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             raise commit_failed(path, error) from error
@@ -64,11 +64,13 @@ def _rewrite(
     return reached, unreached
 
 
-def _erase_rows(connection: sqlite3.Connection, key: bytes) -> None:
-    row = connection.execute("SELECT id FROM recollect_sessions WHERE key = ?", (key,)).fetchone()
-    if row is None:
+def _erase_rows(connection: sqlite3.Connection, key: bytes, expect: int | None) -> None:
+    found = session_row(connection, key)
+    if found is None:
         return
-    (session,) = row
+    if expect is not None and found.last != expect:
+        raise used_again()
+    session = found.id
     connection.execute(
         "DELETE FROM recollect_messages WHERE place BETWEEN :session << 32 AND (:session << 32) + :most",
         {"session": session, "most": _SEQUENCE_MAX},

@@ -139,12 +139,12 @@ class SqliteStore(SqliteMoving):
         except OutcomeUnknown as error:
             raise EngineUnavailable(f"the time to live may not be restarted: {error.reason}") from error
 
-    async def _erase(self, session: str, key: bytes) -> Erasure:
+    async def _erase(self, session: str, key: bytes, expect: int | None) -> Erasure:
         self._check_open(NotWritten)
         self._check(self._guard.harm_before_read())
         if self._witness is not None:
             await self._witness.erase(session)
-        erased = await aside(erase_from_file, self._path, key, self._policy, self._timeout_s)
+        erased = await aside(erase_from_file, self._path, key, expect, self._policy, self._timeout_s)
         self._known.pop(key, None)
         self._check_open(NotWritten)  # it may have been closed meanwhile, and its guard with it
         self._check(self._guard.harm_before_read())
