@@ -51,7 +51,7 @@ class Mark(msgspec.Struct, frozen=True):
     session: str
     sequence: int
     noted_ns: int = 0
-    """When, by the clock."""
+    """When it was asked for, by the clock: if somebody erases after that, it may be of what was erased."""
 
 
 class Witness:
@@ -98,16 +98,16 @@ class Witness:
         await aside(witness._write_as_it_is)
         return witness
 
-    def note(self, session: str, sequence: int) -> None:
-        """Called with every acknowledged append, on any thread; writes the file in the background when a second has
-        passed."""
-        self._newest = Mark(session, sequence, time.time_ns())
-        self._noted = True
+    def note(self, session: str, sequence: int, sent_at: float) -> None:
+        """Called with every acknowledged append, and when it was asked for, on any thread; writes the file in the
+        background when a second has passed."""
         now = time.monotonic()
+        self._newest = Mark(session, sequence, time.time_ns() - round((now - sent_at) * 1e9))
+        self._noted = True
         if now - self._written_at < INTERVAL_S or (self._writing is not None and not self._writing.done()):
             return
         if _running_loop() is not self._loop:
-            self._loop.call_soon_threadsafe(self.note, session, sequence)
+            self._loop.call_soon_threadsafe(self.note, session, sequence, sent_at)
             return
         self._written_at = now
         aged, self._aged = self._aged, self._newest

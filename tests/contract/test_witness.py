@@ -5,6 +5,7 @@ import json
 import pkgutil
 import shutil
 import threading
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -195,6 +196,37 @@ async def test_what_another_has_erased_is_not_named_again_when_this_one_erases(
             await other.forget("canary", erase=True)
             await store.forget("more", erase=True)
         assert "canary" not in witness.read_text()
+    await (await open_store(own_place.url, witness=witness)).close()
+
+
+ANSWERED = {"sqlite": "_batcher.submit", "redis": "_servers.submit", "postgres": "_append_one"}
+"""What an append waits for, where it leaves the event loop."""
+
+
+async def test_an_append_that_is_told_after_another_erased_it_is_not_remembered(
+    own_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its process was busy with something else meanwhile."""
+    witness = tmp_path / "witness.json"
+    stored, erased = asyncio.Event(), asyncio.Event()
+    async with open_store(own_place.url, witness=witness) as store:
+        at_the_engine = attrgetter(ANSWERED[own_place.name])(store)
+
+        async def told_late(*given: Any) -> Any:
+            answer = await at_the_engine(*given)
+            stored.set()
+            await erased.wait()
+            return answer
+
+        monkeypatch.setattr(at_the_engine.__self__, at_the_engine.__name__, told_late)
+        if own_place.name == "sqlite":
+            monkeypatch.setattr(at_the_engine.__self__, "alone", lambda: False)
+        async with open_store(own_place.url, witness=witness) as other, asyncio.timeout(60):
+            append = asyncio.create_task(store.append("canary", [Message("user", "x")]))
+            await stored.wait()
+            await other.forget("canary", erase=True)
+            erased.set()
+            await append
     await (await open_store(own_place.url, witness=witness)).close()
 
 

@@ -191,11 +191,12 @@ class Recall:
         return Remembered(_numbered(memories, written.sequences), self.rows.durability)
 
     async def _write(self, write: MemoryWrite) -> Written:
+        sent_at = time.monotonic()
         written = await self.rows.write(write)
         if self._indexer is not None and written.sequences:
             self._indexer.nudge()
         if self._witness is not None and written.sequences:
-            self._witness.note(_WITNESS_SESSION, written.sequences[-1])
+            self._witness.note(_WITNESS_SESSION, written.sequences[-1], sent_at)
         return written
 
     async def _facts(self, messages: Sequence[Message]) -> list[tuple[str, Message]]:

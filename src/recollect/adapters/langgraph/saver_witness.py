@@ -52,7 +52,7 @@ class SaverWitness:
             self._raising = self._loop.create_task(self._raise())
 
     async def _raise(self) -> None:
-        self._behind = False
+        self._behind, sent_at = False, time.monotonic()
         try:
             await self._shelf.raise_mark()
             mark = await self._shelf.mark()
@@ -62,7 +62,7 @@ class SaverWitness:
                 "the mark for the witness could not be raised (%s); it goes on with the last one", error
             )
             return
-        self._witness.note(MARKED, mark)
+        self._witness.note(MARKED, mark, sent_at)
 
     async def close(self) -> None:
         if self._raising is not None:

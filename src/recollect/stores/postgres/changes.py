@@ -366,7 +366,7 @@ class PostgresChanges(ABC):
     def _note(self, session: str, known: Known, last: int, sent_at: float) -> None:
         known.note(last, sent_at)
         if self._witness is not None and not known.erased:
-            self._witness.note(session, last)
+            self._witness.note(session, last, sent_at)
 
     async def _free(self, unfreed: int, deadline: float) -> None:
         """Frees the room of a session's messages that are no longer shown, as far as time allows."""

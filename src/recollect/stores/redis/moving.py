@@ -68,7 +68,7 @@ class RedisMoving(RedisChanges):
             raise OutcomeUnknown(f"written, but {write.shortfall}", "import again")
         place.known.note(piece.last, write.sent_at)
         if self._witness is not None:
-            self._witness.note(session, piece.last)
+            self._witness.note(session, piece.last, write.sent_at)
 
 
 def _turn(turn: Reply, place: int, digest: Reply) -> RememberedTurn:

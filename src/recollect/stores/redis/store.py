@@ -137,7 +137,7 @@ class RedisStore(RedisMoving):
             raise OutcomeUnknown(f"written, but {write.shortfall}")
         place.known.note(last, write.sent_at)
         if self._witness is not None and not place.known.erased:
-            self._witness.note(session, last)
+            self._witness.note(session, last, write.sent_at)
         return Receipt(session, first, last, write.plan.durability, write.plan.replicas)
 
     async def history(

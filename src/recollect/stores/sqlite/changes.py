@@ -119,8 +119,8 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         self, session: str, *sequences: int, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         """See `recollect.store.Retractable`."""
-        change = checked_retraction(session, sequences, turn, expect)
-        return self._noted(await self._submit(partial(self._retract, change=change)))
+        change, sent_at = checked_retraction(session, sequences, turn, expect), time.monotonic()
+        return self._noted(await self._submit(partial(self._retract, change=change)), sent_at)
 
     async def replace(
         self,
@@ -131,18 +131,17 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         expect: int | None = None,
     ) -> Receipt:
         """See `recollect.store.Replaceable`. Messages too many to free at once are left to `sweep`."""
-        change = checked_replacement(session, messages, turn, expect)
-        deadline = time.monotonic() + self._timeout_s / 2
+        change, sent_at = checked_replacement(session, messages, turn, expect), time.monotonic()
         receipt, unfreed = await self._submit(partial(self._replace, change=change))
-        await self._free_all(unfreed, deadline)
-        return self._noted(receipt)
+        await self._free_all(unfreed, sent_at + self._timeout_s / 2)
+        return self._noted(receipt, sent_at)
 
     async def annotate(
         self, session: str, metadata: Mapping[str, Any], *, turn: str | None = None, expect: int | None = None
     ) -> Receipt:
         """See `recollect.store.Describable`."""
-        change = checked_annotation(session, metadata, turn, expect)
-        return self._noted(await self._submit(partial(self._annotate, change=change)))
+        change, sent_at = checked_annotation(session, metadata, turn, expect), time.monotonic()
+        return self._noted(await self._submit(partial(self._annotate, change=change)), sent_at)
 
     async def fork(
         self,
@@ -154,8 +153,8 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         expect: int | None = None,
     ) -> Receipt:
         """See `recollect.store.Forkable`."""
-        change = checked_fork(session, new, upto, turn, expect)
-        return self._noted(await self._submit(LongJob(self._fork, change=change)))
+        change, sent_at = checked_fork(session, new, upto, turn, expect), time.monotonic()
+        return self._noted(await self._submit(LongJob(self._fork, change=change)), sent_at)
 
     async def append_many(
         self,
@@ -165,9 +164,9 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         expect: Mapping[str, int] | None = None,
     ) -> dict[str, Receipt]:
         """See `recollect.store.Spanning`."""
-        appends = checked_turns(turns, turn, expect)
+        appends, sent_at = checked_turns(turns, turn, expect), time.monotonic()
         receipts = await self._submit(partial(self._append_all, appends=appends))
-        return {session: self._noted(receipts[session]) for session in turns}
+        return {session: self._noted(receipts[session], sent_at) for session in turns}
 
     async def describe(self, session: str) -> Description:
         """See `recollect.store.Describable`."""
@@ -486,9 +485,9 @@ class SqliteChanges(SqliteTransactions[StoreJob]):
         except RecollectError as error:  # what is left is no longer shown
             log.warning("forgotten messages still occupy room (%s); sweep() frees it", error)
 
-    def _noted(self, receipt: Receipt) -> Receipt:
+    def _noted(self, receipt: Receipt, sent_at: float) -> Receipt:
         if self._witness is not None:
-            self._witness.note(receipt.session, receipt.last)
+            self._witness.note(receipt.session, receipt.last, sent_at)
         return receipt
 
 

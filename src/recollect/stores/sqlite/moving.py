@@ -1,6 +1,7 @@
 """Sessions on their way from or to a SQLite store; see `recollect.moving`."""
 
 import sqlite3
+import time
 from functools import partial
 
 from recollect.appending import session_key
@@ -47,9 +48,10 @@ class SqliteMoving(SqliteChanges):
             raise Refused(
                 f"session {shorten(session)} is at {piece.last:,}; SQLite holds up to {SEQUENCE_MAX:,} messages of one"
             )
+        sent_at = time.monotonic()
         await self._submit(LongJob(partial(self._restore, session=session, key=key, piece=piece)))
         if self._witness is not None:
-            self._witness.note(session, piece.last)
+            self._witness.note(session, piece.last, sent_at)
 
     def _restore(self, connection: sqlite3.Connection, session: str, key: bytes, piece: Piece) -> None:
         self._known.pop(key, None)

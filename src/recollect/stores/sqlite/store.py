@@ -101,14 +101,13 @@ class SqliteStore(SqliteMoving):
         """Stores the messages as one turn, whole or not at all, and says what the write survives."""
         append = checked_append(session, messages, turn, expect)
         self._check_open(NotWritten)
+        sent_at = time.monotonic()
         receipt = self._append_now(append) if self._batcher.alone() else None
         if receipt is None:
             receipt = await self._batcher.submit(append)
         elif self._batcher.yield_due():
             await asyncio.sleep(0)
-        if self._witness is not None:
-            self._witness.note(session, receipt.last)
-        return receipt
+        return self._noted(receipt, sent_at)
 
     async def history(
         self, session: str, *, last: int | None = None, after: int | None = None
