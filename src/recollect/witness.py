@@ -178,6 +178,8 @@ class Witness:
                 time.sleep(LOCK_POLL_S)
             yield
         finally:
+            with contextlib.suppress(OSError):  # a process that was forked meanwhile has it open, too
+                fcntl.flock(folder, fcntl.LOCK_UN)
             os.close(folder)
 
     def _write(self, mark: Mark | None, noted_ns: int, erased_ns: int) -> None:

@@ -2,8 +2,10 @@
 
 import asyncio
 import json
+import os
 import pkgutil
 import shutil
+import signal
 import threading
 from operator import attrgetter
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from recollect import CannotOpen, Message, StoreReplaced, open_store
+from recollect import CannotOpen, Message, Store, StoreReplaced, open_store
 from recollect.witness import remembered_by
 from tests.contract.conftest import Place
 from tests.contract.reading import texts
@@ -228,6 +230,42 @@ async def test_an_append_that_is_told_after_another_erased_it_is_not_remembered(
             erased.set()
             await append
     await (await open_store(own_place.url, witness=witness)).close()
+
+
+async def test_a_fork_does_not_keep_others_from_writing(
+    own_place: Place, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has a copy of the lock that another thread held at that moment."""
+    witness, url = tmp_path / "witness.json", own_place.url
+    writes, forked = threading.Event(), threading.Event()
+    dump = json.dump
+
+    def held_up(*given: Any) -> None:
+        writes.set()
+        assert forked.wait(30)
+        dump(*given)
+
+    async with open_store(url, witness=witness) as store:
+        monkeypatch.setattr(json, "dump", held_up)
+        closing = asyncio.create_task(_append_and_close(store))
+        assert await asyncio.to_thread(writes.wait, 30)
+        child = os.fork()
+        while child == 0:
+            signal.pause()
+        try:
+            forked.set()
+            await closing
+            monkeypatch.setattr("recollect.witness.LOCK_MAX_S", 60.0)
+            async with asyncio.timeout(30):
+                await (await open_store(url, witness=witness)).close()
+        finally:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+
+
+async def _append_and_close(store: Store) -> None:
+    await store.append("s", [Message("user", "x")])
+    await store.close()
 
 
 async def test_erasures_at_once_all_reach_the_file(own_place: Place, tmp_path: Path) -> None:
