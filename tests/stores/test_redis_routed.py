@@ -148,6 +148,22 @@ async def test_nobody_waits_for_an_answer_beyond_the_time_limit() -> None:
     assert isinstance(results[1], EngineUnavailable), results
 
 
+async def test_a_call_may_look_for_a_server_any_number_of_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Knows(NobodyServes):
+        async def _learn(self) -> None:
+            self.asked += 1
+
+    monkeypatch.setattr(routed, "RETRY_MAX_S", 0.0)
+    servers = Knows(ADDRESS, Options(timeout_s=3600.0))
+    writing = asyncio.create_task(servers.submit(QueuedWrite(APPEND, (b"",), b"", 0), 0))
+    async with asyncio.timeout(60):
+        while servers.asked < 1_100 and not writing.done():
+            await asyncio.sleep(0.01)
+        await servers.close()
+        with pytest.raises(NotWritten, match="nobody is known to serve"):
+            await writing
+
+
 class SilentWire(FakeWire):
     closed = False
 

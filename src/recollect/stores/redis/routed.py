@@ -37,6 +37,8 @@ from recollect.stores.redis.wire import Reply, ReplyError, Wire, connect, pack
 
 RETRY_S = 0.01
 RETRY_MAX_S = 0.1
+DOUBLED_MAX = 8
+"""How often the pause is doubled: a call with a long time limit tries thousands of times."""
 HOPS_AT_ONCE = 3
 """Two nodes that each name the other are asked again only after a pause."""
 LOOK_S = 0.5
@@ -311,7 +313,7 @@ class RoutedServers(ABC):
             if hops >= HOPS_AT_ONCE:
                 await asyncio.sleep(RETRY_S)
             return there, said.code == "ASK"
-        await asyncio.sleep(max(0.0, min(RETRY_MAX_S, RETRY_S * 2**hops, left_s)))
+        await asyncio.sleep(max(0.0, min(RETRY_MAX_S, RETRY_S * 2 ** min(hops, DOUBLED_MAX), left_s)))
         await self.learn(max(0.0, end - self._loop.time()))
         return self._owner(slot), False
 
