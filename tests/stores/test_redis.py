@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 from redis.asyncio.connection import SSLConnection
 from redis.crc import key_slot
 
-from recollect import Damaged, EngineUnavailable, Message, NotWritten, OutcomeUnknown, Refused, open_store
+from recollect import (
+    Damaged,
+    EngineUnavailable,
+    Message,
+    NotWritten,
+    OutcomeUnknown,
+    Refused,
+    StoreClosed,
+    open_store,
+)
 from recollect.appending import session_key
 from recollect.stores.redis import address as redis_address
 from recollect.stores.redis.address import parse_address
@@ -348,6 +357,21 @@ async def test_a_pool_in_use_is_named_and_nothing_was_sent() -> None:
                 assert "pool_size=1" in str(outcome)
             await store.append("s", say("5"))
             assert await texts(store, "s") in (["0", "1", "5"], ["0", "5"])
+
+
+async def test_closing_answers_those_who_wait_for_a_connection() -> None:
+    with started("redis@7", "none") as engine:
+        assert isinstance(engine, Pausable)
+        store = await open_store(address(engine), pool_size=1, timeout_s=60)
+        await store.append("s", say("x"))
+        engine.pause()
+        reads = [asyncio.create_task(store.history("s")) for _ in range(5)]
+        await asyncio.sleep(0.01)
+        await store.close()
+        async with asyncio.timeout(20):
+            outcomes = await asyncio.gather(*reads, return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {StoreClosed}
+        engine.resume()
 
 
 async def test_reads_share_the_pool_and_wait_for_it(engine: Engine) -> None:

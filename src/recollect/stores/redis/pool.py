@@ -40,6 +40,8 @@ class RedisPool:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._timeout_s
         while True:
+            if self.is_closed:
+                raise StoreClosed
             if wire := self.take():
                 return wire
             if len(self._lent) + self._opening < self._size:
@@ -104,14 +106,14 @@ class RedisPool:
         self.is_closed = True
         wires = [*self._idle, *self._lent]
         self._idle.clear()
+        while self._hand_over(None):  # to each that waits, which then ends
+            pass
         for wire in wires:
             wire.abort()
         for wire in wires:
             await wire.ended.wait()
 
     async def _open(self) -> Wire:
-        if self.is_closed:
-            raise StoreClosed
         self._opening += 1
         try:
             wire = await self._connect()
