@@ -9,6 +9,8 @@ for would go to a loop that is not running: the call would wait for ever, or fai
 import asyncio
 import contextlib
 import os
+from collections.abc import Coroutine
+from typing import Any
 
 from recollect.errors import Refused
 
@@ -67,6 +69,18 @@ class Owner:
         if after_loop and self._loop.is_closed():
             return True
         raise Refused(CLOSE_THERE)
+
+
+_closing: set[asyncio.Task[None]] = set()
+"""The loop itself keeps only weak references."""
+
+
+async def to_its_end(closing: Coroutine[Any, Any, None]) -> None:
+    """Closing happens once: if its caller gives up, it goes on, or the connections would stay open for ever."""
+    task = asyncio.get_running_loop().create_task(closing)
+    _closing.add(task)
+    task.add_done_callback(_closing.discard)
+    await asyncio.shield(task)
 
 
 def can_end(task: "asyncio.Future[None]") -> bool:

@@ -2,8 +2,10 @@
 
 import asyncio
 import importlib
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -219,6 +221,41 @@ async def test_a_closed_store_says_so(own_place: Place) -> None:
         await store.append("s", [Message("user", "x")])
     with pytest.raises(EngineUnavailable, match="closed"):
         await store.history("s")
+
+
+async def test_closing_goes_on_when_its_caller_gives_up(own_place: Place) -> None:
+    """It waits for a write, which waits for the engine."""
+    before = _open_files()
+    store = await open_store(own_place.url, timeout_s=60)
+    await store.append("s", [Message("user", "x")])
+    with _busy(own_place):
+        append = asyncio.create_task(store.append("s", [Message("user", "y")]))
+        await asyncio.sleep(0.01)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(store.close(), 0.01)
+    await append
+    async with asyncio.timeout(20):
+        while _open_files() > before:
+            await asyncio.sleep(0.01)
+    await store.close()
+
+
+@contextmanager
+def _busy(place: Place) -> Iterator[None]:
+    """Meanwhile no write ends."""
+    if place.name == "sqlite":
+        with closing(sqlite3.connect(place.url.removeprefix("sqlite:///"), isolation_level=None)) as other:
+            other.execute("BEGIN IMMEDIATE")
+            yield
+        return
+    assert isinstance(place.engine, Pausable)
+    place.engine.pause()
+    yield
+    place.engine.resume()
+
+
+def _open_files() -> int:
+    return len(list(Path("/proc/self/fd").iterdir()))
 
 
 async def test_a_cancelled_append_leaves_the_store_usable(own_place: Place) -> None:

@@ -25,7 +25,7 @@ from recollect.errors import (
     StoreReplaced,
     advising,
 )
-from recollect.owner import Owner
+from recollect.owner import Owner, to_its_end
 from recollect.recall.rows import (
     Change,
     MemoryWrite,
@@ -311,6 +311,9 @@ class PostgresRows:
         if self._closed or not self._owner.may_close():
             return
         self._closed = True
+        await to_its_end(self._close())
+
+    async def _close(self) -> None:
         await self._batcher.drain()
         await self._pool.close()
 

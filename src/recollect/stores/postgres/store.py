@@ -42,7 +42,7 @@ from recollect.errors import (
     advising,
 )
 from recollect.known import Known, KnownSessions
-from recollect.owner import Owner
+from recollect.owner import Owner, to_its_end
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
@@ -209,6 +209,9 @@ class PostgresStore(PostgresMoving):
         if self._closed or not self._owner.may_close():
             return
         self._closed = True
+        await to_its_end(self._close())
+
+    async def _close(self) -> None:
         await self._batcher.drain()
         if self._witness is not None:
             await self._witness.close()

@@ -39,7 +39,7 @@ from recollect.errors import (
 )
 from recollect.known import Told, ended_by
 from recollect.near import NearCalls
-from recollect.owner import Owner
+from recollect.owner import Owner, to_its_end
 from recollect.slices import finished, too_long
 from recollect.store import Durability, Options, Receipt, SessionState, Stored
 from recollect.stores.redis.address import Address, parse_address
@@ -182,6 +182,9 @@ class RedisStore(RedisMoving):
         if self._closed or not self._owner.may_close():
             return
         self._closed = True
+        await to_its_end(self._close())
+
+    async def _close(self) -> None:
         await self._servers.close()
         if self._witness is not None:
             await self._witness.close()

@@ -29,7 +29,7 @@ from recollect.errors import (
     StoreReplaced,
     Unreadable,
 )
-from recollect.owner import Owner
+from recollect.owner import Owner, to_its_end
 from recollect.slices import too_long
 from recollect.store import Durability, Options
 from recollect.stores.sqlite.file import CHECKPOINT_PAGES, ChosenPolicy, code_of, is_locked, until
@@ -94,6 +94,9 @@ class SqliteTransactions(ABC, Generic[Job]):
             return
         # At once: it is closed only once, and those who go on writing do not keep it open.
         self._closed = True
+        await to_its_end(self._close())
+
+    async def _close(self) -> None:
         await self._batcher.drain()
         await self._release()
 
