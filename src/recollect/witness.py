@@ -95,7 +95,12 @@ class Witness:
                         f"{mark.sequence}, now it is at {found}. {remedy}"
                     )
                 witness._newest = witness._aged = mark
-        await aside(witness._write_as_it_is)
+        try:
+            await aside(witness._write_as_it_is)
+        except OSError as error:
+            raise CannotOpen(
+                f"witness {path}: it cannot be written ({error.strerror or error}); name another file"
+            ) from error
         return witness
 
     def note(self, session: str, sequence: int, sent_at: float) -> None:

@@ -119,6 +119,11 @@ def _sqlite_in_a_folder_of_its_own(own_place: Place, tmp_path: Path) -> None:
         own_place.url = f"sqlite:///{tmp_path}/db/memory.db"
 
 
+async def test_a_file_that_cannot_be_written_is_refused(own_place: Place) -> None:
+    with pytest.raises(CannotOpen, match=r"witness /proc/self/w: it cannot be written .*; name another file"):
+        await open_store(own_place.url, witness="/proc/self/w")
+
+
 async def test_a_store_that_appended_nothing_leaves_the_newer_mark_of_another(
     own_place: Place, tmp_path: Path
 ) -> None:
