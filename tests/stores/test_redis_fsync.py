@@ -9,10 +9,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from recollect import Durability, Message, OutcomeUnknown, open_store
+from recollect import Durability, Message, NotWritten, OutcomeUnknown, open_store
 from recollect.stores.redis.fsync import FsyncWatch, Look, _Wait
+from recollect.stores.redis.slots import slot_of
 from recollect.stores.redis.wire import Reply
 from recollect.verify.engines import Reconfigurable
+from recollect.verify.engines.redis_cluster import RedisClusterEngine
+from recollect.verify.host import ports
 from tests.contract.reading import texts
 from tests.stores.redis_places import address, hands_on, started
 
@@ -264,3 +267,29 @@ async def test_other_settings_are_noticed_while_it_waits() -> None:
         async with open_store(address(engine), durability="fsynced") as store:
             engine.reconfigure("aof-always")
             assert (await store.append("s", HELLO)).durability is Durability.FSYNCED
+
+
+async def test_while_a_slot_moves_only_what_was_written_waits_for_its_fsync() -> None:
+    """What a node refuses is not written, and says so. What one has taken ends with the store."""
+    with started("valkey-cluster", "aof-everysec") as engine:
+        assert isinstance(engine, RedisClusterEngine)
+        slot = str(slot_of(b"smoved"))
+        source, target = sorted(engine.primaries(), key=lambda node: not engine.owns(node, int(slot)))[:2]
+        store = await open_store(engine.endpoint.url, durability="fsynced", timeout_s=3.0)
+        await store.append("moved", HELLO, turn="1")
+        target.ask("CLUSTER", "SETSLOT", slot, "IMPORTING", source.id)
+        source.ask("CLUSTER", "SETSLOT", slot, "MIGRATING", target.id)
+        keys = source.ask("CLUSTER", "GETKEYSINSLOT", slot, "10")
+        assert isinstance(keys, list)
+        for key in keys[1:]:
+            source.ask("MIGRATE", ports.HOST, str(target.port), str(key), "0", "5000")
+        with pytest.raises(NotWritten, match="TRYAGAIN"):
+            await store.append("moved", HELLO, turn="2")
+        source.ask("MIGRATE", ports.HOST, str(target.port), str(keys[0]), "0", "5000")
+        append = asyncio.create_task(store.append("moved", HELLO, turn="2"))
+        shards = store._servers._shards  # type: ignore[attr-defined]
+        while not any(shard._watch._waits for shard in shards.values()) and not append.done():
+            await asyncio.sleep(0.001)
+        await store.close()
+        with pytest.raises(OutcomeUnknown, match="closed"):
+            await append

@@ -321,12 +321,13 @@ class Commit:
         if calls is not None:
             replies = self._of_each(calls, replies)
         answered = self._answered(batch, replies, plan, shortfall)
-        if plan.watches and shortfall is None and answered:
-            task = self._loop.create_task(self._answer_when_fsynced(wire.run, answered))
-            self._watched[task] = answered
-            task.add_done_callback(self._watched.pop)
-            self._start()
-            return
+        if plan.watches and shortfall is None:
+            done = [write for write in answered if not isinstance(write.value, ReplyError)]
+            answered = [write for write in answered if isinstance(write.value, ReplyError)]
+            if done:
+                task = self._loop.create_task(self._answer_when_fsynced(wire.run, done))
+                self._watched[task] = done
+                task.add_done_callback(self._watched.pop)
         # The callers just answered run first: their next writes join this batch instead of missing it.
         self._gathering = True
         try:

@@ -116,6 +116,8 @@ class FsyncWatch:
         if self._task is not None:
             self._task.cancel()
             await asyncio.wait([self._task])
+        for wait in self._waits:
+            wait.end("the store was closed before its fsync was seen")
 
     async def _look(self) -> None:
         try:

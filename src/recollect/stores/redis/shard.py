@@ -35,7 +35,7 @@ from recollect.stores.redis.settings import (
     plan,
     read_settings,
 )
-from recollect.stores.redis.wire import Reply, Wire, WireLost, connect, pack
+from recollect.stores.redis.wire import Reply, ReplyError, Wire, WireLost, connect, pack
 
 PROBE_TIMEOUT_S = 6.0
 
@@ -164,16 +164,17 @@ class Shard:
         write.by_source = True
         try:
             async with asyncio.timeout_at(deadline):
-                _, reply, *waits = await wire.replies(
-                    pack("ASKING") + write.request() + promised.request, 2 + promised.count
-                )
+                try:
+                    _, reply, *waits = await wire.replies(
+                        pack("ASKING") + write.request() + promised.request, 2 + promised.count
+                    )
+                finally:
+                    self.pool.give_back(wire)
+                write.plan, write.shortfall = promised, promised.shortfall(waits)
+                if promised.watches and write.shortfall is None and not isinstance(reply, ReplyError):
+                    write.shortfall = await self._watch.passed(wire.run)
         except (WireLost, TimeoutError) as error:
             raise OutcomeUnknown(f"no reply came ({error})") from error
-        finally:
-            self.pool.give_back(wire)
-        write.plan, write.shortfall = promised, promised.shortfall(waits)
-        if promised.watches and write.shortfall is None:
-            write.shortfall = await self._watch.passed(wire.run)
         return reply
 
     # ---- when it no longer serves
