@@ -141,6 +141,26 @@ async def test_what_others_write_up_to_a_position_that_was_lost_is_not_taken_for
         await CHANGES[change](store, session, await store.position(session), copy)
 
 
+async def test_a_conflict_in_another_session_says_nothing_of_what_was_lost(
+    place: Place, session: str
+) -> None:
+    """Of two conflicts of one change, the caller is told the first."""
+    if place.name == "sqlite":
+        pytest.skip("a file that loses what was acknowledged takes its process with it")
+    lost = place.beside(session, "lost")
+    both = {name: [Message("user", "x")] for name in (session, lost)}
+    async with place.open() as store, place.open() as other:
+        for _ in range(2):
+            await store.append_many(both)
+        await _lose(place, lost, after=1)
+        assert await store.position(lost) == (await other.append(lost, [Message("user", "theirs")])).last
+        for expect, told in (({session: 1, lost: 2}, session), ({session: 2, lost: 2}, lost)):
+            with pytest.raises(Conflict) as conflict:
+                await store.append_many(both, expect=expect)
+            assert conflict.value.session == told
+        await store.append_many(both, expect={session: 2, lost: 2})
+
+
 async def _lose(place: Place, session: str, after: int) -> None:
     """What a crash may do to an engine whose last writes are not on its disk."""
     if place.name == "redis":

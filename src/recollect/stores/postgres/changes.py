@@ -117,7 +117,7 @@ class PostgresChanges(ABC):
         outcome, unfreed, last = outcomes
         if outcome == schema.CONFLICT:
             assert expect is not None
-            raise Conflict(session, expect, last)
+            raise self._met(key, Conflict(session, expect, last))
         await self._free(unfreed, deadline)
         if not erase:
             return None
@@ -217,9 +217,9 @@ class PostgresChanges(ABC):
             detail = getattr(error.__cause__, "detail", "") or ""
             outcomes, reached = [int(number) for number in detail.split()], self._reach
         receipts: dict[str, Receipt] = {}
-        for receipt in outcomes_of(appends, outcomes, reached):
+        for append, receipt in zip(appends, outcomes_of(appends, outcomes, reached), strict=True):
             if isinstance(receipt, Exception):
-                raise receipt
+                raise self._met(append.key, receipt)
             receipts[receipt.session] = receipt
         for append, one in zip(appends, known, strict=True):
             self._note(append.session, one, receipts[append.session].last, sent_at)
@@ -302,22 +302,18 @@ class PostgresChanges(ABC):
         for _ in range(3):
             reached = self._reach
             known = [self._known.of(key) for key in keys]
-            given, met = refused(arguments, keys, known, lost)
             lasts = [one.last for one in known]
+            given = refused(arguments, keys, known, lost)
             claimed = (*given, reached.commit_mode, reached.fingerprint, keys, lasts)
             try:
                 rows = await self._write(statement, claimed, deadline)
             except RecollectError as error:
-                state = getattr(error.__cause__, "sqlstate", None)
-                if state == ONE_REFUSED:
-                    _meet(met)
-                if state != SETTINGS_CHANGED:
+                if getattr(error.__cause__, "sqlstate", None) != SETTINGS_CHANGED:
                     raise
                 await self._reach_again(deadline)
                 continue
             numbers: list[int] | None = rows[0][0]
             if numbers is not None:
-                _meet(met)
                 return numbers, reached
             lost |= await go_on(
                 self._read, self._write, self._was_erased, self._known, self._identity, keys, deadline
@@ -337,11 +333,17 @@ class PostgresChanges(ABC):
         """For the session that was changed, or for its new fork."""
         found = _outcome(change, reached, outcome, first, last)
         if isinstance(found, Exception):
-            raise found
+            raise self._met(change.key, found)
         if new is not None:
             found = Receipt(new, first, last, found.durability, found.replicas)
         self._note(found.session, self._known.of(session_key(found.session)), found.last, sent_at)
         return found
+
+    def _met(self, key: bytes, error: Exception) -> Exception:
+        """An error that the caller is told now: after a conflict, the caller reads the session again."""
+        if isinstance(error, Conflict):
+            self._known.of(key).meet()
+        return error
 
     async def _still(self, key: bytes, known: Known, told: Told, found: int) -> int:
         """What was told of the session when a read began, unless the session was erased meanwhile. A loss is logged."""
@@ -378,12 +380,6 @@ class PostgresChanges(ABC):
                 unfreed = unfreed if more else 0
         except RecollectError as error:  # what is left is no longer shown
             log.warning("forgotten messages still occupy room (%s); sweep() frees it", error)
-
-
-def _meet(known: Sequence[Known]) -> None:
-    """These changes were conflicts."""
-    for one in known:
-        one.meet()
 
 
 def outcomes_of(appends: Sequence[Append], numbers: list[int], reached: Reach) -> list[Receipt | Exception]:

@@ -76,23 +76,18 @@ class Expected(int):
 
 def refused(
     arguments: tuple[Any, ...], keys: Sequence[bytes], known: Sequence[Known], lost: set[bytes]
-) -> tuple[tuple[Any, ...], list[Known]]:
+) -> tuple[Any, ...]:
     """The same arguments, with a position that no session has in place of one that is expected of a session that has
-    lost messages, and these sessions. Lists of positions are as long as `keys`; a single one is of the first."""
-    met: list[Known] = []
+    lost messages. Lists of positions are as long as `keys`; a single one is of the first."""
 
     def compared(value: Any, key: bytes, one: Known) -> Any:
-        if not isinstance(value, Expected) or not (key in lost or one.doubts(value)):
-            return value
-        met.append(one)
-        return NOWHERE
+        return NOWHERE if isinstance(value, Expected) and (key in lost or one.doubts(value)) else value
 
     if not lost and all(one.lost_met == one.lost_told for one in known):
-        return arguments, met
-    given = tuple(
+        return arguments
+    return tuple(
         [compared(*each) for each in zip(value, keys, known, strict=True)]
         if isinstance(value, list) and any(isinstance(one, Expected) for one in value)
         else compared(value, keys[0], known[0])
         for value in arguments
     )
-    return given, met

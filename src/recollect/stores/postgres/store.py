@@ -343,7 +343,10 @@ class PostgresStore(PostgresMoving):
     async def _send(self, appends: list[Append], deadline: float) -> list[Receipt | Exception]:
         keys = [append.key for append in appends]
         outcomes, reached = await self._changed(schema.APPEND, self._arguments(appends), keys, deadline)
-        return outcomes_of(appends, outcomes, reached)
+        return [
+            self._met(append.key, outcome) if isinstance(outcome, Exception) else outcome
+            for append, outcome in zip(appends, outcomes_of(appends, outcomes, reached), strict=True)
+        ]
 
     def _arguments(self, appends: list[Append]) -> tuple[Any, ...]:
         return (
