@@ -309,6 +309,24 @@ async def lose(place: Place, session: str, left: int) -> None:
         await hands.close()
 
 
+async def test_one_session_is_lost_and_another_was_erased(
+    place: Place, session: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    if place.name not in ANSWERED:
+        return
+    gone_by = place.beside(session, "erased")
+    both = {name: [Message("user", "x")] for name in (session, gone_by)}
+    async with place.open() as eraser, place.open() as store:
+        for _ in range(3):
+            await store.append_many(both)
+        await lose(place, session, 1)
+        await eraser.forget(gone_by, erase=True)
+        receipts = await store.append_many(both)
+        assert [receipt.first for receipt in receipts.values()] == [4, 1]
+        assert await gone(eraser, gone_by) == []
+        assert len(errors(caplog)) == 1
+
+
 @pytest.mark.parametrize("used_before", [True, False])
 async def test_what_is_lost_after_an_erasure_is_a_loss(
     place: Place, session: str, used_before: bool, caplog: pytest.LogCaptureFixture

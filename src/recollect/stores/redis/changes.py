@@ -212,14 +212,14 @@ class RedisChanges(ABC):
         """See `recollect.store.Spanning`. In a cluster all sessions must be in one slot, which is rare."""
         appends = checked_turns(turns, turn, expect)
         self._check_open(NotWritten)
-        behind = b"ask"
+        behind = [b"ask"] * len(appends)
         while True:
             places = [self._places.of(append.key) for append in appends]
             self._check_one_slot(places)
             told = [place.known.told for place in places]
             arguments: list[bytes] = []
-            for append, place in zip(appends, places, strict=True):
-                given = (*self._option_values, *self._append_arguments(append, place, behind))
+            for each in zip(appends, places, behind, strict=True):
+                given = (*self._option_values, *self._append_arguments(*each))
                 arguments += (b"%d" % len(given), *given)
             keys = tuple(place.keys for place in places)
             write = QueuedWrite(MANY, keys, pack_arguments(arguments), len(arguments))
@@ -227,7 +227,7 @@ class RedisChanges(ABC):
             match reply:
                 case [b"refused", int(which), [b"behind", found]]:
                     one = which - 1
-                    behind = await self._lost(appends[one].session, places[one], told[one], found)
+                    behind[one] = await self._lost(appends[one].session, places[one], told[one], found)
                     continue
                 case [b"refused", int(which), refused]:
                     earlier_turn(appends[which - 1], refused, places[which - 1].known)
