@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
+from operator import attrgetter
+from typing import Any
 
 import asyncpg
 import pytest
 
-from recollect import Conflict, Message, Positioned, Refused, SessionState, Store
+from recollect import Conflict, Message, NotWritten, Positioned, Refused, SessionState, Store
 from recollect.sync import open_store as open_sync
 from tests.contract.conftest import Place
 from tests.contract.reading import texts
@@ -139,6 +141,30 @@ async def test_what_others_write_up_to_a_position_that_was_lost_is_not_taken_for
         ]
         assert found == ["a", "theirs"]
         await CHANGES[change](store, session, await store.position(session), copy)
+
+
+LOOKS = {"redis": "_servers.check_same", "postgres": "_read"}
+"""What a store does before it goes on after a loss."""
+
+
+async def test_an_engine_that_ends_before_the_loss_is_understood_has_written_nothing(
+    own_place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if own_place.name not in LOOKS:
+        pytest.skip("a file that loses what was acknowledged takes its process with it")
+    async with own_place.open() as store:
+        await store.append("s", [Message("user", "a"), Message("user", "b")])
+        await _lose(own_place, "s", after=1)
+        looks = attrgetter(LOOKS[own_place.name])(store)
+
+        async def of_a_dead_engine(*given: Any) -> Any:
+            monkeypatch.undo()
+            own_place.engine.kill()
+            return await looks(*given)
+
+        monkeypatch.setattr(looks.__self__, looks.__name__, of_a_dead_engine)
+        with pytest.raises(NotWritten):
+            await store.append("s", [Message("user", "c")])
 
 
 async def test_a_conflict_in_another_session_says_nothing_of_what_was_lost(

@@ -36,13 +36,13 @@ from recollect.changing import (
     needle_of,
 )
 from recollect.erasure import NO_ID, Erasure, after_forgetting, trace_of
-from recollect.errors import Conflict, NotWritten, RecollectError, advising
+from recollect.errors import Conflict, EngineUnavailable, NotWritten, RecollectError, advising
 from recollect.known import Known, KnownSessions, Told, ended_by
 from recollect.slices import too_long
 from recollect.store import Description, Options, Receipt, SessionState, Stored
 from recollect.stores.postgres import schema
 from recollect.stores.postgres.durability import Reach
-from recollect.stores.postgres.errors import row_changed
+from recollect.stores.postgres.errors import row_changed, write_error
 from recollect.stores.postgres.losses import Expected, go_on, refused, tell
 from recollect.witness import Witness
 
@@ -315,9 +315,12 @@ class PostgresChanges(ABC):
             numbers: list[int] | None = rows[0][0]
             if numbers is not None:
                 return numbers, reached
-            lost |= await go_on(
-                self._read, self._write, self._was_erased, self._known, self._identity, keys, deadline
-            )
+            try:
+                lost |= await go_on(
+                    self._read, self._write, self._was_erased, self._known, self._identity, keys, deadline
+                )
+            except EngineUnavailable as error:
+                raise write_error(error) from error
         raise NotWritten("PostgreSQL's durability settings keep changing; nothing was written")
 
     def _receipt(
