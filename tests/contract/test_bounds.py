@@ -3,6 +3,7 @@
 import asyncio
 import importlib
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -22,6 +23,7 @@ from recollect import (
     Store,
     open_store,
 )
+from recollect.stores.sqlite import erasing
 from recollect.transfer import Moved, export_lines, import_file, movable
 from recollect.verify.engines import Pausable
 from tests.contract.conftest import Place
@@ -89,6 +91,44 @@ async def test_an_erasure_without_an_answer_says_that_it_can_be_made_again(
         own_place.engine.restart()
         await _retry(lambda: store.forget("s", erase=True))
         assert await store.state("s") is SessionState.ABSENT
+
+
+@pytest.mark.parametrize("closed", ["before", "meanwhile"])
+async def test_what_fails_after_the_session_is_forgotten_is_no_refusal(
+    place: Place, session: str, closed: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`NotWritten` would say that the messages are still there."""
+    if closed == "meanwhile" and place.name != "sqlite":
+        return  # it is at the engine, and may end
+    store = await open_store(place.url)
+    await store.append(session, [Message("user", "x")])
+    erases = store._erase  # type: ignore[attr-defined]
+    began, done = threading.Event(), threading.Event()
+
+    async def of_a_closed_store(*given: Any) -> Any:
+        await store.close()
+        return await erases(*given)
+
+    def held_up(*given: Any) -> Any:
+        began.set()
+        assert done.wait(30)
+        return erasing.erase_from_file(*given)
+
+    if closed == "before":
+        monkeypatch.setattr(store, "_erase", of_a_closed_store)
+    else:
+        monkeypatch.setattr("recollect.stores.sqlite.store.erase_from_file", held_up)
+    erasure = asyncio.create_task(store.forget(session, erase=True))
+    try:
+        if closed == "meanwhile":
+            assert await asyncio.to_thread(began.wait, 30)
+            await store.close()
+    finally:
+        done.set()
+        with pytest.raises(OutcomeUnknown, match=r"the store is closed.*; erase again$"):
+            await erasure
+    async with place.open() as store:
+        assert await store.history(session) == []
 
 
 async def swept(store: Store, path: Path, pause: Callable[[], None]) -> None:

@@ -5,7 +5,6 @@ Every file of the engine is searched for the bytes. PostgreSQL's write-ahead log
 
 import asyncio
 import sqlite3
-import threading
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import closing
@@ -540,44 +539,6 @@ async def test_what_is_written_after_the_expected_position_is_not_erased(
         assert isinstance(await store.forget(session, expect=1, erase=True), Erasure)
         assert await store.position(session) == 0
         assert isinstance(await store.forget(session, expect=0, erase=True), Erasure)
-
-
-@pytest.mark.parametrize("closed", ["before", "meanwhile"])
-async def test_what_fails_after_the_session_is_forgotten_is_no_refusal(
-    place: Place, session: str, closed: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`NotWritten` would say that the messages are still there."""
-    if closed == "meanwhile" and place.name != "sqlite":
-        return  # it is at the engine, and may end
-    store = await open_store(place.url)
-    await store.append(session, said(1))
-    erases = store._erase  # type: ignore[attr-defined]
-    began, done = threading.Event(), threading.Event()
-
-    async def of_a_closed_store(*given: Any) -> Any:
-        await store.close()
-        return await erases(*given)
-
-    def held_up(*given: Any) -> Any:
-        began.set()
-        assert done.wait(30)
-        return erasing.erase_from_file(*given)
-
-    if closed == "before":
-        monkeypatch.setattr(store, "_erase", of_a_closed_store)
-    else:
-        monkeypatch.setattr("recollect.stores.sqlite.store.erase_from_file", held_up)
-    erasure = asyncio.create_task(store.forget(session, erase=True))
-    try:
-        if closed == "meanwhile":
-            assert await asyncio.to_thread(began.wait, 30)
-            await store.close()
-    finally:
-        done.set()
-        with pytest.raises(OutcomeUnknown, match=r"the store is closed.*; erase again$"):
-            await erasure
-    async with place.open() as store:
-        assert await store.history(session) == []
 
 
 def leave_deleted_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
