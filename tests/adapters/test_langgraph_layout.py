@@ -139,6 +139,24 @@ def test_a_checkpoint_put_again_with_its_own_config_keeps_its_values(
     assert _values(saver, _next(saver, config, values=False)) == {**STATE, "step": "next"}
 
 
+def test_no_value_is_not_written_over_one_that_another_checkpoint_has(
+    saver: RecollectSaver, thread: Any
+) -> None:
+    """As of a delta channel, which only some checkpoints have a value of. Each of the two has a sister that is put
+    whole: the one refers to what its parent does not have, the parent of the other is gone."""
+    first = saver.put(thread, _only(1, {"d": "value"}, {"d": "1"}), {"run_id": "first"}, {"d": "1"})
+    second = saver.put(first, _only(2, {}, {"d": "1"}), {}, {})
+    saver.put(first, _only(3, {}, {"d": "1", "never": "1"}), {}, {})
+    assert _values(saver, first) == _values(saver, second) == {"d": "value"}
+    saver.delete_for_runs(["first"])
+    saver.put(first, _only(4, {}, {"d": "1"}), {}, {})
+    assert _values(saver, second) == {"d": "value"}
+
+
+def _only(number: int, values: Any, versions: Any) -> Any:
+    return {**empty_checkpoint(), "id": f"{number}", "channel_values": values, "channel_versions": versions}
+
+
 # ---- removed
 
 

@@ -57,17 +57,20 @@ from recollect.stores.redis.errors import not_connected
 _VALUES_GONE = -1
 
 # KEYS: places, c, i, l, v, e. ARGV: the place, the id, the checkpoint, its links, the parent that must be there (or
-# nothing: all values are given), then references and values in turn. -1 if a value is neither there nor given.
+# nothing: all values are given), what stands for no value, then references and values in turn. -1 if a value is neither
+# there nor given. No value is never written over one: other checkpoints may have the same reference.
 _PUT = """
 if ARGV[5] ~= '' then
     if redis.call('HEXISTS', KEYS[2], ARGV[5]) == 0 then return -1 end
     local given = {}
-    for at = 6, #ARGV, 2 do given[ARGV[at]] = true end
+    for at = 7, #ARGV, 2 do given[ARGV[at]] = true end
     for ref in string.gmatch(string.match(ARGV[4], '^%x*|%x*|(.*)$'), '%x+') do
         if not given[ref] and redis.call('HEXISTS', KEYS[5], ref) == 0 then return -1 end
     end
 end
-for at = 6, #ARGV, 2 do redis.call('HSET', KEYS[5], ARGV[at], ARGV[at + 1]) end
+for at = 7, #ARGV, 2 do
+    redis.call(ARGV[at + 1] == ARGV[6] and 'HSETNX' or 'HSET', KEYS[5], ARGV[at], ARGV[at + 1])
+end
 redis.call('HSET', KEYS[4], ARGV[2], ARGV[4])
 redis.call('ZADD', KEYS[3], 0, ARGV[2])
 redis.call('SREM', KEYS[6], ARGV[2])
@@ -305,7 +308,8 @@ class RedisShelf:
         links = f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in refs)}"
         kept = _Kept(row.checkpoint, row.metadata, zlib.crc32(links.encode()))
         keys = [self._places, *self._keys(row.place), self._early(row.place)]
-        given = [_name(row.place), row.id.hex(), msgspec.msgpack.encode(kept), links, (needed or b"").hex()]
+        base = (needed or b"").hex()
+        given = [_name(row.place), row.id.hex(), msgspec.msgpack.encode(kept), links, base, EMPTY]
         return await self._change(_PUT, keys, [*given, *_pairs(values)])
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
