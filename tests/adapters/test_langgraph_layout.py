@@ -18,6 +18,7 @@ from redis import Redis
 
 from recollect import Unreadable
 from recollect.adapters.langgraph import RecollectSaver, shelf_layout
+from recollect.adapters.langgraph.saver import COUNTERS
 from recollect.adapters.langgraph.shelf import ThreadPlace, packed, reference
 from recollect.adapters.langgraph.shelf_layout import INLINE_MAX, SMALL_MAX
 from tests.contract.conftest import Place
@@ -137,6 +138,24 @@ def test_a_checkpoint_put_again_with_its_own_config_keeps_its_values(
             assert _values(another, config) == {**STATE, "step": "next"}
             assert [one.metadata["run_id"] for one in another.list(thread)] == ["looked at", "first"]
     assert _values(saver, _next(saver, config, values=False)) == {**STATE, "step": "next"}
+
+
+def test_a_checkpoint_put_again_with_its_own_config_keeps_its_parent(
+    saver: RecollectSaver, thread: Any
+) -> None:
+    """What its delta channels are built from is there."""
+    first = saver.put(thread, _only(1, {}, {"d": "1"}), {}, {"d": "1"})
+    saver.put_writes(first, [("d", "said")], "task")
+    second = saver.put(first, _only(2, {}, {"d": "2"}), {COUNTERS: {"d": (1, 1)}}, {"d": "2"})
+    for put_again in (saver.put, lambda *given: asyncio.run(saver.aput(*given))):
+        found = saver.get_tuple(second)
+        assert found is not None
+        put_again(found.config, found.checkpoint, found.metadata, {})
+        assert saver.get_tuple(second) == found
+        assert found.parent_config == first
+    saver.prune([thread["configurable"]["thread_id"]])
+    history = saver.get_delta_channel_history(config=second, channels=["d"])
+    assert history == {"d": {"writes": [("task", "d", "said")]}}
 
 
 def test_no_value_is_not_written_over_one_that_another_checkpoint_has(

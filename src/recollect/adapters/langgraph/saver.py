@@ -161,9 +161,13 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Stores a checkpoint and the channel values that are new in it, in one step."""
-        given = self._row(config, checkpoint, metadata, new_versions)
-        self._change(lambda near: near.put_here(*given), lambda: self._shelf.put(*given))
-        row = given[0]
+        row, values, unchanged = self._row(config, checkpoint, metadata, new_versions)
+        if row.base == row.id:
+            row = self._loop.wait(self._put_again(row))
+        self._change(
+            lambda near: near.put_here(row, values, unchanged),
+            lambda: self._shelf.put(row, values, unchanged),
+        )
         return _config(row.place, row.id)
 
     async def aput(
@@ -174,9 +178,13 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """`put`."""
-        given = self._row(config, checkpoint, metadata, new_versions)
-        await self._achange(lambda near: near.put_here(*given), lambda: self._shelf.put(*given))
-        row = given[0]
+        row, values, unchanged = self._row(config, checkpoint, metadata, new_versions)
+        if row.base == row.id:
+            row = await self._loop.reach(self._put_again(row))
+        await self._achange(
+            lambda near: near.put_here(row, values, unchanged),
+            lambda: self._shelf.put(row, values, unchanged),
+        )
         return _config(row.place, row.id)
 
     def put_writes(
@@ -306,6 +314,11 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         found = await self._shelf.get(_place(config), key(given) if given else None)
         return None if found is None else self._tuple(found)
 
+    async def _put_again(self, row: CheckpointRow) -> CheckpointRow:
+        """A checkpoint that is put with its own config, to change its metadata, keeps its parent."""
+        found = await self._shelf.get(row.place, row.id)
+        return msgspec.structs.replace(row, parent=None if found is None else found.row.parent)
+
     async def _page(
         self, listing: CheckpointListing
     ) -> "tuple[list_[CheckpointTuple], CheckpointListing | None]":
@@ -423,7 +436,8 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     ) -> tuple[CheckpointRow, dict[bytes, bytes], Unchanged]:
         rest = dict(checkpoint)
         channel_values = cast(dict[str, Any], rest.pop("channel_values"))
-        parent = config["configurable"].get("checkpoint_id")
+        given = config["configurable"].get("checkpoint_id")
+        parent = key(given) if given else None
         whole_metadata = get_checkpoint_metadata(config, metadata)
         run = whole_metadata.get("run_id")
         versions = checkpoint["channel_versions"]
@@ -431,11 +445,12 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         row = CheckpointRow(
             _place(config),
             key(checkpoint["id"]),
-            key(parent) if parent else None,
+            parent,
             key(str(run)) if run else None,
             list_(channels),
             self._dumped(rest, "names of channels and nodes"),
             self._dumped(whole_metadata, "metadata"),
+            base=parent,
         )
         values = {
             ref: self._dumped_channel(channel_values, channel) or EMPTY

@@ -46,6 +46,9 @@ class CheckpointRow(msgspec.Struct, frozen=True):
     """References to its channel values."""
     checkpoint: bytes
     metadata: bytes
+    base: bytes | None = None
+    """When it is put: the checkpoint whose values it may refer to, which is its parent, or itself if it is put again
+    with its own config."""
 
 
 class PendingRow(msgspec.Struct, frozen=True):

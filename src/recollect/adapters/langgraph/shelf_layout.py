@@ -9,7 +9,7 @@ Which rows a checkpoint refers to follows from its parent's. Those of the latest
 LangGraph reads a checkpoint before it puts the next one. A value whose home is not known is written again.
 
 If a checkpoint is dropped, those of its values that others still refer to get rows of their own. So whoever does not
-find a value at its home looks for it there; what is in neither place is `MISSING`. A parent that was dropped meanwhile
+find a value at its home looks for it there; what is in neither place is `MISSING`. A base that was dropped meanwhile
 has nothing to refer to: the statement that puts its child then stores nothing, and all values are written again.
 """
 
@@ -118,8 +118,8 @@ class Laid(msgspec.Struct, frozen=True):
     """New rows of values."""
 
     @property
-    def needs_parent(self) -> bool:
-        """Whether it refers to values that are there as long as its parent is."""
+    def needs_base(self) -> bool:
+        """Whether it refers to values that are there as long as its base is."""
         return len(self.layout.homes) > len(self.own_rows)
 
 
@@ -131,9 +131,9 @@ class KnownHomes:
         self._gate = threading.Lock()
 
     def of(self, row: CheckpointRow) -> Layout | None:
-        """What the row's parent has for it, if that is known."""
+        """What the row's base has for it, if that is known."""
         known = self._latest.get(row.place)
-        return for_child(row, known[1]) if known is not None and known[0] == row.parent else None
+        return for_child(row, known[1]) if known is not None and known[0] == row.base else None
 
     def note(self, place: ThreadPlace, checkpoint: bytes, layout: Layout) -> None:
         """For a checkpoint that was read or put."""
@@ -150,28 +150,28 @@ class KnownHomes:
 
 
 def for_child(row: CheckpointRow, layout: Layout) -> Layout:
-    """What the row refers to, of its parent's layout: the small values themselves, and the homes of the others.
+    """What the row refers to, of its base's layout: the small values themselves, and the homes of the others.
 
-    A checkpoint that is put again with its own config, to change its metadata, is its own parent: it keeps its values.
+    A checkpoint that is put again with its own config, to change its metadata, keeps its values.
     """
-    if row.parent is None or row.parent == row.id:
+    if row.base is None or row.base == row.id:
         return layout
     small = {ref: value for ref, value in layout.inline.items() if len(value) <= SMALL_MAX}
-    return Layout(small, {**{ref: row.parent for ref in layout.inline if ref not in small}, **layout.homes})
+    return Layout(small, {**{ref: row.base for ref in layout.inline if ref not in small}, **layout.homes})
 
 
 def laid_out(
-    row: CheckpointRow, new: Mapping[bytes, bytes], unchanged: Unchanged, parent: Layout | None
+    row: CheckpointRow, new: Mapping[bytes, bytes], unchanged: Unchanged, base: Layout | None
 ) -> Laid:
-    """Decides where each value of the checkpoint goes; `parent` is what `for_child` says of its parent."""
+    """Decides where each value of the checkpoint goes; `base` is what `for_child` says of its base."""
     inline: dict[bytes, bytes] = {}
     homes: dict[bytes, bytes] = {}
     own_rows: dict[bytes, bytes] = {}
     for ref in row.refs:
         value: bytes | None = new.get(ref)
-        if value is None and parent is not None:
-            value = parent.inline.get(ref)
-            if value is None and (home := parent.homes.get(ref)) is not None:
+        if value is None and base is not None:
+            value = base.inline.get(ref)
+            if value is None and (home := base.homes.get(ref)) is not None:
                 homes[ref] = home
                 continue
         if value is None:
@@ -187,5 +187,5 @@ def laid_out(
 
 
 def has_others(row: CheckpointRow, new: Mapping[bytes, bytes]) -> bool:
-    """Whether it has channels that did not change, so that it matters what is known of its parent."""
-    return row.parent is not None and len(new) < len(row.refs)
+    """Whether it has channels that did not change, so that it matters what is known of its base."""
+    return row.base is not None and len(new) < len(row.refs)

@@ -96,17 +96,17 @@ WITH kept AS (
 )
 {_PUT}"""
 
-_PARENT_THERE = (
-    "WHERE EXISTS (SELECT FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = $4)"
+_BASE_THERE = (
+    "WHERE EXISTS (SELECT FROM langgraph_checkpoints WHERE thread = $1 AND namespace = $2 AND id = ${})"
 )
 _PUTS = {
-    (with_rows, needs_parent): (_PUT_WITH_ROWS if with_rows else _PUT).format(
-        condition=_PARENT_THERE if needs_parent else ""
+    (with_rows, needs_base): (_PUT_WITH_ROWS if with_rows else _PUT).format(
+        condition=_BASE_THERE.format(14 if with_rows else 12) if needs_base else ""
     )
     for with_rows in (False, True)
-    for needs_parent in (False, True)
+    for needs_base in (False, True)
 }
-"""Keyed by whether there are rows of values, and whether nothing is put if the parent is gone."""
+"""Keyed by whether there are rows of values, and whether nothing is put if the base is gone."""
 
 _NOTHING_PUT = "INSERT 0 0"
 
@@ -219,28 +219,26 @@ class PostgresShelf:
         await self._write(RAISE_MARK)
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> None:
-        parent = None
+        base = None
         if has_others(row, values):
-            parent = self._homes.of(row) or await self._layout_of_parent(row)
-        laid = laid_out(row, values, unchanged, parent)
+            base = self._homes.of(row) or await self._layout_of_base(row)
+        laid = laid_out(row, values, unchanged, base)
         if not await self._put(row, laid):
             laid = laid_out(row, values, unchanged, None)
             await self._put(row, laid)
         self._homes.note(row.place, row.id, laid.layout)
 
     async def _put(self, row: CheckpointRow, laid: Laid) -> bool:
-        """False if the parent that it needs is gone."""
+        """False if the base that it needs is gone."""
         statement, values = _putting(row, laid)
         return await self._write(statement, *values) != _NOTHING_PUT
 
     def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> bool:
         try:
-            parent = None
+            base = None
             if has_others(row, values):
-                parent = self._homes.of(row) or _for_child(
-                    row, self._here(_LAYOUT, *row.place, row.parent).rows
-                )
-            laid = laid_out(row, values, unchanged, parent)
+                base = self._homes.of(row) or _for_child(row, self._here(_LAYOUT, *row.place, row.base).rows)
+            laid = laid_out(row, values, unchanged, base)
             statement, given = _putting(row, laid)
             if self._change_here(statement, *given).done == _NOTHING_PUT:
                 return False
@@ -249,9 +247,9 @@ class PostgresShelf:
         self._homes.note(row.place, row.id, laid.layout)
         return True
 
-    async def _layout_of_parent(self, row: CheckpointRow) -> Layout | None:
-        assert row.parent is not None
-        return _for_child(row, await self._fetch(_LAYOUT, *row.place, row.parent))
+    async def _layout_of_base(self, row: CheckpointRow) -> Layout | None:
+        assert row.base is not None
+        return _for_child(row, await self._fetch(_LAYOUT, *row.place, row.base))
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         await self._write(_PUT_WRITES, *_putting_writes(place, checkpoint, writes))
@@ -470,15 +468,17 @@ def _putting(row: CheckpointRow, laid: Laid) -> tuple[str, list[Any]]:
     ]
     if own_rows:
         values += (list(own_rows), list(own_rows.values()))
-    return _PUTS[bool(own_rows), laid.needs_parent], values
+    if laid.needs_base:
+        values.append(row.base)
+    return _PUTS[bool(own_rows), laid.needs_base], values
 
 
 def _for_child(row: CheckpointRow, found: Sequence[Any]) -> Layout | None:
-    """What its parent has for it; None if there is no such checkpoint."""
-    if not found or row.parent is None:
+    """What its base has for it; None if there is no such checkpoint."""
+    if not found or row.base is None:
         return None
     [(parent, refs, homes, inline, checksum)] = found
-    return for_child(row, layout_of(refs, homes, inline).checked(row.parent, parent, checksum))
+    return for_child(row, layout_of(refs, homes, inline).checked(row.base, parent, checksum))
 
 
 def _putting_writes(place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> list[Any]:

@@ -56,7 +56,7 @@ from recollect.stores.redis.errors import not_connected
 
 _VALUES_GONE = -1
 
-# KEYS: places, c, i, l, v, e. ARGV: the place, the id, the checkpoint, its links, the parent that must be there (or
+# KEYS: places, c, i, l, v, e. ARGV: the place, the id, the checkpoint, its links, the base that must be there (or
 # nothing: all values are given), what stands for no value, then references and values in turn. -1 if a value is neither
 # there nor given. No value is never written over one: other checkpoints may have the same reference.
 _PUT = """
@@ -295,8 +295,7 @@ class RedisShelf:
         await self._change(_RAISE_MARK, [self._identity_key], [])
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> None:
-        needs_parent = row.parent is not None and has_others(row, values)
-        if needs_parent and await self._put(row, row.refs, values, row.parent) != _VALUES_GONE:
+        if has_others(row, values) and await self._put(row, row.refs, values, row.base) != _VALUES_GONE:
             return
         every = {ref: values.get(ref) or unchanged(ref) or EMPTY for ref in row.refs}
         await self._put(row, row.refs, every, None)
@@ -304,7 +303,7 @@ class RedisShelf:
     async def _put(
         self, row: CheckpointRow, refs: Sequence[bytes], values: Mapping[bytes, bytes], needed: bytes | None
     ) -> Any:
-        """`needed` is the parent that should have the values which are not given."""
+        """`needed` is the base that should have the values which are not given."""
         links = f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in refs)}"
         kept = _Kept(row.checkpoint, row.metadata, zlib.crc32(links.encode()))
         keys = [self._places, *self._keys(row.place), self._early(row.place)]

@@ -108,22 +108,22 @@ class SqliteShelf(SqliteTransactions[Job]):
         await self._submit(job)
 
     async def put(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> None:
-        parent = None
+        base = None
         if has_others(row, values):
-            parent = self._homes.of(row) or await self._read(_layout_of_parent(row), inline=True)
-        laid = laid_out(row, values, unchanged, parent)
+            base = self._homes.of(row) or await self._read(_layout_of_base(row), inline=True)
+        laid = laid_out(row, values, unchanged, base)
         if not await self._submit(_putting(row, laid)):
             laid = laid_out(row, values, unchanged, None)
             await self._submit(_putting(row, laid))
         self._homes.note(row.place, row.id, laid.layout)
 
     def put_here(self, row: CheckpointRow, values: Mapping[bytes, bytes], unchanged: Unchanged) -> bool:
-        parent = None
-        if has_others(row, values) and (parent := self._homes.of(row)) is None:
-            asked, parent = self._read_here(_layout_of_parent(row))
+        base = None
+        if has_others(row, values) and (base := self._homes.of(row)) is None:
+            asked, base = self._read_here(_layout_of_base(row))
             if not asked:
                 return False
-        laid = laid_out(row, values, unchanged, parent)
+        laid = laid_out(row, values, unchanged, base)
         done = self._write_here(_putting(row, laid), alone=not laid.own_rows)
         if done:
             self._homes.note(row.place, row.id, laid.layout)
@@ -297,33 +297,33 @@ class SqliteShelf(SqliteTransactions[Job]):
 
 _PUT_VALUE = "INSERT OR REPLACE INTO langgraph_values VALUES (?, ?, ?, ?)"
 _PUT_CHECKPOINT = "INSERT OR REPLACE INTO langgraph_checkpoints VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_PUT_CHILD = (
+_PUT_ON_BASE = (
     "INSERT OR REPLACE INTO langgraph_checkpoints SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ? WHERE EXISTS "
     "(SELECT 1 FROM langgraph_checkpoints WHERE thread = ? AND namespace = ? AND id = ?)"
 )
-"""Nothing, if its parent is gone."""
+"""Nothing, if its base is gone."""
 _LAYOUT = (
     "SELECT parent, refs, homes, inline, checksum FROM langgraph_checkpoints "
     "WHERE thread = ? AND namespace = ? AND id = ?"
 )
 
 
-def _layout_of_parent(row: CheckpointRow) -> Callable[[sqlite3.Connection], Layout | None]:
-    """What its parent has for it; None if there is no such checkpoint."""
+def _layout_of_base(row: CheckpointRow) -> Callable[[sqlite3.Connection], Layout | None]:
+    """What its base has for it; None if there is no such checkpoint."""
 
     def query(connection: sqlite3.Connection) -> Layout | None:
-        assert row.parent is not None
-        found = connection.execute(_LAYOUT, (*row.place, row.parent)).fetchone()
+        assert row.base is not None
+        found = connection.execute(_LAYOUT, (*row.place, row.base)).fetchone()
         if found is None:
             return None
         parent, refs, homes, inline, checksum = found
-        return for_child(row, _layout(refs, homes, inline).checked(row.parent, parent, checksum))
+        return for_child(row, _layout(refs, homes, inline).checked(row.base, parent, checksum))
 
     return query
 
 
 def _putting(row: CheckpointRow, laid: Laid) -> Job:
-    """False is its result if the parent that it needs is gone."""
+    """False is its result if the base that it needs is gone."""
 
     def job(connection: sqlite3.Connection) -> bool:
         for ref, value in laid.own_rows.items():
@@ -341,8 +341,8 @@ def _putting(row: CheckpointRow, laid: Laid) -> Job:
             _ENCODE(layout.inline) if layout.inline else None,
             layout.checksum(row.id, row.parent),
         )
-        if laid.needs_parent:
-            done = connection.execute(_PUT_CHILD, (*values, *row.place, row.parent))
+        if laid.needs_base:
+            done = connection.execute(_PUT_ON_BASE, (*values, *row.place, row.base))
         else:
             done = connection.execute(_PUT_CHECKPOINT, values)
         return done.rowcount == 1
