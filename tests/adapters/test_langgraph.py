@@ -312,6 +312,14 @@ def test_numbers_name_threads_too(saver: RecollectSaver) -> None:
     assert list(saver.list({"configurable": {"thread_id": f"{number}"}})) == []
 
 
+def test_runs_may_be_named_by_their_uuid(saver: RecollectSaver, thread: str) -> None:
+    run: Any = uuid.uuid4()
+    config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    saver.put(config, empty_checkpoint(), {"run_id": run}, {})
+    saver.delete_for_runs([run])
+    assert saver.get_tuple(config) is None
+
+
 def test_a_copy_goes_beside_what_the_target_has(saver: RecollectSaver, thread: str) -> None:
     source: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
     target: Any = {"configurable": {"thread_id": f"{thread} target", "checkpoint_ns": ""}}

@@ -392,7 +392,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
 
     async def _delete_for_runs(self, runs: Sequence[str]) -> None:
         ids: dict[ThreadPlace, list_[bytes]] = {}
-        for place, checkpoint in await self._shelf.of_runs([key(run) for run in runs]):
+        for place, checkpoint in await self._shelf.of_runs([key(str(run)) for run in runs]):
             ids.setdefault(place, []).append(checkpoint)
         for place, checkpoints in ids.items():
             await self._drop(place, checkpoints)
