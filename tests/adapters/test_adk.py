@@ -26,11 +26,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule
 from pydantic import Field
 
-from recollect import Message, OutcomeUnknown, Refused, Store, open_store
+from recollect import Message, NotWritten, OutcomeUnknown, Refused, Store, open_store
 from recollect.adapters import carrying
-from recollect.adapters.adk import CHANGES_KEPT, RecollectSessionService
+from recollect.adapters.adk import CHANGES_KEPT, RecollectSessionService, SessionPlaces
 from tests.adapters.oracle import Compared, World, compared
-from tests.adapters.unsteady import LOST_AFTER, Unsteady, lost_for_good
+from tests.adapters.unsteady import LOST_AFTER, REFUSED, Unsteady, lost_for_good
 from tests.contract.conftest import Place
 
 TEXT = st.text(max_size=12)
@@ -249,6 +249,27 @@ async def test_what_a_broken_deletion_left_is_not_in_the_next(store: Store, sess
     assert (await service.list_sessions(app_name=session)).sessions == []
     made = await service.create_session(app_name=session, user_id="u", session_id="s")
     assert (made.events, made.state) == ([], {})
+
+
+@pytest.mark.parametrize(
+    "troubles",
+    [[None, REFUSED], [None, None, REFUSED], lost_for_good()],
+    ids=["before the events", "before the state", "unknown"],
+)
+async def test_a_deletion_that_broke_is_finished_by_the_next(
+    store: Store, session: str, troubles: list[str | None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,) * len(carrying.PAUSES_S))
+    steady = RecollectSessionService(store)
+    held = await steady.create_session(app_name=session, user_id="u", session_id="s", state={"n": 1})
+    await steady.append_event(held, _says("secret"))
+    service = RecollectSessionService(cast(Store, Unsteady(store, *troubles)))
+    with pytest.raises((NotWritten, OutcomeUnknown)):
+        await service.delete_session(app_name=session, user_id="u", session_id="s")
+    await service.delete_session(app_name=session, user_id="u", session_id="s")
+    assert await service.get_session(app_name=session, user_id="u", session_id="s") is None
+    for place in SessionPlaces(session, "u", "s").own:
+        assert await store.history(place) == []
 
 
 async def test_blanks_around_an_id_make_it_another_session(store: Store, session: str) -> None:

@@ -26,7 +26,7 @@ def lost_for_good() -> list[str]:
 class Unsteady:
     """Everything goes to a real store; changes meet one trouble each, in this order, until there is none left."""
 
-    def __init__(self, store: Store, *troubles: str) -> None:
+    def __init__(self, store: Store, *troubles: str | None) -> None:
         self._store = store
         self.troubles = list(troubles)
 

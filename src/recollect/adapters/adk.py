@@ -216,20 +216,26 @@ class RecollectSessionService(BaseSessionService):
     async def delete_session(self, *, app_name: str, user_id: str, session_id: str) -> None:
         """Deletes a session with its events and its own state. What it shares with others stays."""
         places = SessionPlaces(app_name, user_id, session_id)
-        if not _SummedState(await self._changes(places.state)).exists:
-            return
-        # Both positions move, so nobody who read the session earlier can append to it, or to a new one of its name.
-        ends = {place: [Message("state", [], metadata={"gone": True})] for place in places.own}
-        receipts = await carried(lambda turn: self._store.append_many(ends, turn=turn), CALL_AGAIN)
-        for place in places.own:
+        for place, position in (await self._ended(places)).items():
 
-            async def forget(_: str, place: str = place, position: int = receipts[place].last) -> object:
+            async def forget(_: str, place: str = place, position: int = position) -> object:
                 return await self._store.forget(place, expect=position)
 
             try:
                 await carried(forget, CALL_AGAIN)
             except Conflict:
                 return  # it was created again, which removed the rest
+
+    async def _ended(self, places: "SessionPlaces") -> dict[str, int]:
+        """What is to be forgotten of the session, up to where. If it is deleted: what a broken deletion has left."""
+        # Read first: without a session, whatever is there up to these positions belongs to a deleted one.
+        positions = {place: await self._store.position(place) for place in places.own}
+        if not _SummedState(await self._changes(places.state)).exists:
+            return {place: at for place, at in positions.items() if await self._store.history(place, last=1)}
+        # Both positions move, so nobody who read the session earlier can append to it, or to a new one of its name.
+        ends = {place: [Message("state", [], metadata={"gone": True})] for place in places.own}
+        receipts = await carried(lambda turn: self._store.append_many(ends, turn=turn), CALL_AGAIN)
+        return {place: receipts[place].last for place in places.own}
 
     async def get_user_state(self, *, app_name: str, user_id: str) -> dict[str, Any]:
         """The state that the user's sessions share, without the prefix `user:`."""
