@@ -332,6 +332,22 @@ async def test_many_changes_of_state_are_summed_up(store: Store, session: str) -
         assert len(await store.history(place)) < 2 * CHANGES_KEPT
 
 
+@pytest.mark.parametrize("unsteady", [[REFUSED], lost_for_good()], ids=["refused", "unknown"])
+async def test_an_event_is_stored_even_if_its_state_cannot_be_summed_up(
+    store: Store, session: str, unsteady: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,) * len(carrying.PAUSES_S))
+    service = RecollectSessionService(cast(Store, Unsteady(store, *[None] * CHANGES_KEPT, *unsteady)))
+    held = await service.create_session(app_name=session, user_id="u", session_id="s", state={"n": 0})
+    for number in range(1, 2 * CHANGES_KEPT):
+        await service.append_event(held, _says(str(number), n=number))
+        assert len(held.events) == number
+    assert not cast(Any, service._store).troubles
+    now = await _got(service, session)
+    assert (now.state, now.events) == ({"n": 2 * CHANGES_KEPT - 1}, held.events)
+    assert len(await store.history(f"adk-state/{session}/u/s")) < CHANGES_KEPT
+
+
 async def test_a_state_that_nobody_could_sum_up_is_read_whole(store: Store, session: str) -> None:
     count = 2 * CHANGES_KEPT + 3
     changes = [Message("state", [], metadata={"set": {f"k{number}": number}}) for number in range(count)]

@@ -30,7 +30,7 @@ from weakref import WeakValueDictionary
 
 from recollect.adapters.carrying import CALL_AGAIN, carried, damage_note
 from recollect.composite import composite_id
-from recollect.errors import Conflict, MissingExtra, Refused
+from recollect.errors import Conflict, MissingExtra, RecollectError, Refused
 from recollect.fingerprint import fingerprint
 from recollect.message import Damaged, Message
 from recollect.store import Store, Stored
@@ -275,7 +275,13 @@ class RecollectSessionService(BaseSessionService):
         session._storage_update_marker = _marker(born, stored_at)
         for place in turns.keys() - {places.events}:
             if receipts[place].last % CHANGES_KEPT == 0:
-                await self._sum_up(place)
+                try:
+                    await self._sum_up(place)
+                except RecollectError as error:  # the event is stored, and an error would say that it is not
+                    log.warning(
+                        "the changes of a state were not summed up; the next ones will be, with these: %s",
+                        error,
+                    )
         return event
 
     async def _seen(self, places: "SessionPlaces", session: Session) -> tuple[str, int]:
