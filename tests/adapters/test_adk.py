@@ -29,6 +29,7 @@ from pydantic import Field
 from recollect import Message, NotWritten, OutcomeUnknown, Refused, Store, open_store
 from recollect.adapters import carrying
 from recollect.adapters.adk import CHANGES_KEPT, RecollectSessionService, SessionPlaces
+from tests.adapters.not_json import circle, deep
 from tests.adapters.oracle import Compared, World, compared
 from tests.adapters.unsteady import LOST_AFTER, REFUSED, Unsteady, lost_for_good
 from tests.contract.conftest import Place
@@ -405,10 +406,16 @@ async def test_what_is_not_json_is_refused_before_anything_is_written(store: Sto
         await service.create_session(
             app_name=session, user_id="u", session_id="s", state={"app:f": lambda: 1, "n": 1}
         )
+    for value in (circle(), deep()):
+        with pytest.raises(Refused, match="state"):
+            await service.create_session(app_name=session, user_id="u", session_id="s", state={"of": value})
     made = await service.create_session(app_name=session, user_id="u", session_id="s")
     assert made.state == {}
-    with pytest.raises(Refused, match="event"):
-        await service.append_event(made, Event(author="user", custom_metadata={"of": object()}))
+    for value in (object(), circle(), deep()):
+        with pytest.raises(Refused, match="event"):
+            await service.append_event(made, Event(author="user", custom_metadata={"of": value}))
+        with pytest.raises(Refused, match="state"):
+            await service.append_event(made, _says("hello", of=value))
     assert (await _got(service, session)).events == made.events == []
 
 

@@ -39,6 +39,7 @@ from pydantic_ai.usage import RunUsage
 from recollect import Message, OutcomeUnknown, Refused, Store, open_store
 from recollect.adapters import carrying
 from recollect.adapters.pydantic_ai import EntryId, RecollectConversations
+from tests.adapters.not_json import circle, deep
 from tests.adapters.oracle import Compared, World, compared
 from tests.adapters.unsteady import LOST_AFTER, LOST_BEFORE, Unsteady, lost_for_good
 from tests.contract.conftest import Place
@@ -337,17 +338,18 @@ async def test_an_id_that_an_application_kept_finds_its_entry(store: Store, sess
 
 async def test_what_is_not_json_is_refused_before_anything_is_written(store: Store, session: str) -> None:
     conversations = RecollectConversations(store)
-    answer = ToolReturnPart("tool", object(), tool_call_id="1")
-    said = Conversation(conversation_id=session, messages=[ModelRequest(parts=[answer])])
-    waiting = Conversation(
-        conversation_id=session,
-        messages=_said("one"),
-        deferred_tool_requests=DeferredToolRequests(metadata={"1": {"of": object()}}),
-    )
-    for conversation, what in ((said, "messages"), (waiting, "record")):
-        with pytest.raises(Refused, match=what):
-            await conversations.save(conversation)
-        assert await conversations.load(session) is None
+    for value in (object(), circle(), deep()):
+        answer = ToolReturnPart("tool", value, tool_call_id="1")
+        said = Conversation(conversation_id=session, messages=[ModelRequest(parts=[answer])])
+        waiting = Conversation(
+            conversation_id=session,
+            messages=_said("one"),
+            deferred_tool_requests=DeferredToolRequests(metadata={"1": {"of": value}}),
+        )
+        for conversation, what in ((said, "messages"), (waiting, "record")):
+            with pytest.raises(Refused, match=what):
+                await conversations.save(conversation)
+            assert await conversations.load(session) is None
 
 
 async def test_a_fork_of_what_is_gone_is_a_conflict(store: Store, session: str) -> None:

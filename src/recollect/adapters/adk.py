@@ -48,7 +48,7 @@ try:
     from google.adk.sessions.session import Session
     from google.adk.sessions.state import State
     from google.genai.types import Content, Part
-    from pydantic_core import PydanticSerializationError, to_jsonable_python
+    from pydantic_core import to_jsonable_python
 except ImportError as error:
     raise MissingExtra(
         f"the Agent Development Kit is not installed ({error.name}): pip install 'recollect[adk]'"
@@ -359,7 +359,7 @@ def _scopes(delta: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     try:
         # As in ADK's own JSON of the event, which has the same change.
         plain = to_jsonable_python(dict(delta), bytes_mode="base64")
-    except PydanticSerializationError as error:
+    except ValueError as error:  # of what has no JSON, goes round in a circle, or is too deep
         raise Refused(f"state: what is kept is JSON, or can be made JSON: {error}") from None
     for key, value in plain.items():
         prefix = next((one for one in (State.APP_PREFIX, State.USER_PREFIX) if key.startswith(one)), "")
@@ -430,7 +430,7 @@ def _message(event: Event) -> tuple[Message, dict[str, Any]]:
         stored = event.model_copy(update={"actions": event.actions.model_copy(update={"state_delta": kept})})
     try:
         native = stored.model_dump(mode="json", exclude_none=True, by_alias=False)
-    except PydanticSerializationError as error:
+    except ValueError as error:  # of what has no JSON, goes round in a circle, or is too deep
         raise Refused(f"event: what is kept is JSON, or can be made JSON: {error}") from None
     role = "user" if event.author == "user" else "assistant"
     return Message(role, [native], event.timestamp, {"shape": _EVENTS}, event.id), kept

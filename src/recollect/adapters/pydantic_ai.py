@@ -46,7 +46,6 @@ try:
         ModelRequest,
         SystemPromptPart,
     )
-    from pydantic_core import PydanticSerializationError
 except ImportError as error:
     raise MissingExtra(
         f"Pydantic AI is not installed ({error.name}): pip install 'recollect[pydantic-ai]'"
@@ -222,7 +221,7 @@ def _messages(record: ConversationRecord, entries: Sequence[ConversationEntry]) 
     messages = [_message(entry) for entry in entries]
     try:
         carried_record = {"record": _RECORDS.dump_python(record, mode="json")}
-    except PydanticSerializationError as error:
+    except ValueError as error:  # of what has no JSON, goes round in a circle, or is too deep
         raise Refused(f"record: what is kept is JSON, or can be made JSON: {error}") from None
     if not messages:
         return [Message("system", [], metadata={"shape": PYDANTIC_AI, **carried_record})]
@@ -236,7 +235,7 @@ def _messages(record: ConversationRecord, entries: Sequence[ConversationEntry]) 
 def _message(entry: ConversationEntry) -> Message:
     try:
         [native] = ModelMessagesTypeAdapter.dump_python([entry.message], mode="json")
-    except PydanticSerializationError as error:
+    except ValueError as error:  # of what has no JSON, goes round in a circle, or is too deep
         raise Refused(f"messages: what is kept is JSON, or can be made JSON: {error}") from None
     parent = None if entry.parent_id is None else str(entry.parent_id)
     metadata = {"shape": PYDANTIC_AI, "parent": parent}
