@@ -41,7 +41,7 @@ from recollect.adapters import carrying
 from recollect.adapters.pydantic_ai import EntryId, RecollectConversations
 from tests.adapters.not_json import circle, deep
 from tests.adapters.oracle import Compared, World, compared
-from tests.adapters.unsteady import LOST_AFTER, LOST_BEFORE, Unsteady, lost_for_good
+from tests.adapters.unsteady import LOST_AFTER, LOST_BEFORE, REFUSED, Unsteady, lost_for_good
 from tests.contract.conftest import Place
 
 TEXT = st.text(max_size=12)
@@ -286,6 +286,16 @@ async def test_what_stays_unknown_says_what_to_do_without_a_turn_id(
     assert _texts(await unsteady.load(session)) == ["hello"]
     with pytest.raises(OutcomeUnknown, match="load the conversation"):
         await unsteady.delete(session)
+
+
+async def test_what_is_emptied_is_deleted(store: Store, session: str) -> None:
+    await _begun(store, session, "hello")
+    unsteady = RecollectConversations(cast(Store, Unsteady(store, None, REFUSED)))
+    await unsteady.delete(session)
+    assert await unsteady.load(session) is None
+    assert session not in [record.conversation_id for record in await unsteady.list_conversations()]
+    await _begun(store, session, "again")
+    assert _texts(await unsteady.load(session)) == ["again"]
 
 
 async def test_the_same_message_twice_is_two_messages(store: Store, session: str) -> None:

@@ -28,7 +28,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from recollect.adapters.carrying import carried, damage_note
-from recollect.errors import Conflict, MissingExtra, Refused
+from recollect.errors import Conflict, MissingExtra, NotWritten, OutcomeUnknown, Refused
 from recollect.message import Damaged, Message
 from recollect.store import Store, Stored
 
@@ -160,8 +160,8 @@ class RecollectConversations(ConversationStore):
 
         try:
             await carried(forget, _LOAD_IT)
-        except Conflict:
-            return  # it was created again: what is there now is not ours to forget
+        except (NotWritten, OutcomeUnknown):
+            return  # it is empty, and so deleted; if it was created again, it is not ours to forget
 
     async def read_entry(self, entry_id: str) -> ConversationEntry:
         """The entry with this id; `KeyError` if there is none."""
