@@ -179,6 +179,21 @@ def test_pages_are_the_latest_first_and_do_not_overlap(files: str) -> None:
     assert found == ["7", *[str(number) for number in reversed(range(50)) if number != 7]]
 
 
+def test_pages_of_a_ranked_search_do_not_overlap_and_end(files: str) -> None:
+    """Also where items follow that are not ranked."""
+    with RecollectStore(files, recall=files) as store:
+        for number in range(5):
+            store.put(("n",), f"ranked {number}", {"text": "rain"})
+        for number in range(7):
+            store.put(("n",), f"other {number}", {"text": "rain"}, index=False)
+        starts = range(0, 16, 4)
+        pages = [store.search(("n",), query="rain", limit=4, offset=start) for start in starts]
+    found = [item.key for page in pages for item in page]
+    assert [len(page) for page in pages] == [4, 4, 4, 0]
+    assert len(set(found)) == 12
+    assert all(key.startswith("ranked") for key in found[:5])
+
+
 def test_a_limit_of_nothing_finds_nothing(files: str) -> None:
     with RecollectStore(files, recall=files) as store:
         store.put(("n",), "k", {"text": "rain"})
@@ -250,6 +265,27 @@ def test_what_is_not_json_is_refused_before_anything_is_written(files: str) -> N
             store.put(("n",), "k", cast("dict[str, Any]", "rain"))
         assert store.get(("n",), "k") is None
         assert store.search(("n",), query="rain") == []
+
+
+def test_of_a_batch_with_something_wrong_nothing_is_written(files: str) -> None:
+    with RecollectStore(files) as store:
+        for wrong in ({"f": object()}, "rain"):
+            with pytest.raises(Refused):
+                store.batch([PutOp(("n",), "k", {"text": "rain"}), PutOp(("n",), "l", cast(Any, wrong))])
+        assert store.search(("n",)) == []
+
+
+def test_a_deletion_that_broke_is_finished_by_the_next(files: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    with RecollectStore(files, recall=files) as store:
+        store.put(("n",), "k", {"text": "a secret"})
+        with monkeypatch.context() as patch:
+            patch.setattr(Recall, "forget", _dies)
+            with pytest.raises(RuntimeError, match="dies here"):
+                store.delete(("n",), "k")
+        store.delete(("n",), "k")
+        assert store.get(("n",), "k") is None
+        recall = cast(Recall, store._recall)
+        assert store._loop.wait(recall.memories("langgraph-store/n")) == []
 
 
 def test_namespaces_are_checked_also_in_batches(files: str) -> None:

@@ -188,6 +188,7 @@ class RecollectStore(BaseStore):
             elif isinstance(op, ListNamespacesOp):
                 results.append(await self._namespaces(op))
             elif isinstance(op, PutOp):
+                _check_value(op.value)  # of all of them, before anything is written
                 puts[ItemId(op.namespace, op.key)] = op
                 results.append(None)
             else:
@@ -204,22 +205,21 @@ class RecollectStore(BaseStore):
 
     async def _put(self, item_id: ItemId, op: PutOp) -> None:
         before = _kept(item_id, await self._store.history(item_id.session, last=1))
-        if op.value is None:
-            await tried(lambda _: self._store.forget(item_id.session), CALL_AGAIN)
-        else:
-            await self._write(item_id, op, before)
+        if op.value is not None:
+            await self._write(item_id, op.value, self._texts(op), before)
         if self._recall is not None and before is not None:
             for sequence in before.rows:
                 await self._recall.forget(_user(item_id.namespace), sequence)
+        if op.value is None:  # last, because the item says what recall has of it
+            await tried(lambda _: self._store.forget(item_id.session), CALL_AGAIN)
 
-    async def _write(self, item_id: ItemId, op: PutOp, before: KeptItem | None) -> None:
+    async def _write(
+        self, item_id: ItemId, value: Mapping[str, Any], texts: list[str], before: KeptItem | None
+    ) -> None:
         version = new_id()
-        if not isinstance(op.value, Mapping):
-            raise Refused(f"value: a dictionary, such as {{'text': 'green apples'}}; not {shown(op.value)}")
-        bare = Message("memory", [dict(op.value)], id=version)
-        encode(bare)  # refused before anything is written
+        bare = Message("memory", [dict(value)], id=version)
         created = bare.timestamp if before is None else before.times["created_at"].timestamp()
-        rows = await self._remembered(item_id, self._texts(op), version)
+        rows = await self._remembered(item_id, texts, version)
         metadata = {"created": created, "rows": rows}
         message = Message(bare.role, bare.content, bare.timestamp, metadata, version)
         await tried(lambda turn: self._store.replace(item_id.session, [message], turn=turn), CALL_AGAIN)
@@ -255,15 +255,16 @@ class RecollectStore(BaseStore):
                 "query: this store ranks nothing; open it with recall=, such as sqlite:///memory.db"
             )
         ranked = await self._ranked(self._recall, op)
-        found = [kept.found(score) for kept, score in ranked[op.offset : op.offset + op.limit]]
-        if len(found) < op.limit:
+        wanted = op.offset + op.limit
+        found = [kept.found(score) for kept, score in ranked]
+        if len(found) < wanted:
             seen = {kept.id for kept, _ in ranked}
             async for kept in self._under(op.namespace_prefix):
                 if kept.id not in seen and not kept.rows and _fits(kept.value, op.filter):
                     found.append(kept.found(None))
-                if len(found) == op.limit:
+                if len(found) == wanted:
                     break
-        return found
+        return found[op.offset :]
 
     async def _ranked(self, recall: "Recall", op: SearchOp) -> list[tuple[KeptItem, float]]:
         """The items that match, best first; as many as the caller can see."""
@@ -331,6 +332,14 @@ class RecollectStore(BaseStore):
         if op.max_depth is not None:
             matching = list({one[: op.max_depth] for one in matching})
         return sorted(matching)[op.offset : op.offset + op.limit]
+
+
+def _check_value(value: object) -> None:
+    if value is None:
+        return
+    if not isinstance(value, Mapping):
+        raise Refused(f"value: a dictionary, such as {{'text': 'green apples'}}; not {shown(value)}")
+    encode(Message("memory", [dict(value)]))
 
 
 def _kept(item_id: ItemId, items: Sequence[Stored]) -> KeptItem | None:
