@@ -21,6 +21,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 from langgraph.checkpoint.memory import InMemorySaver
 from langgraph.checkpoint.serde.encrypted import EncryptedSerializer
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from langgraph.graph import END, START, StateGraph
 from langgraph.types import Command, Interrupt, Send, interrupt
 
@@ -293,6 +294,22 @@ def test_half_of_a_character_is_found_wherever_it_is(
             saver.put_writes(config, [("c", value)], "task")
         with pytest.raises(Refused, match=r"metadata: .* half of a character"):
             saver.put(config, empty_checkpoint(), cast("Any", {"about": "\ud83d"}), {})
+
+
+@pytest.mark.parametrize("encrypted", [False, True])
+def test_what_is_pickled_is_kept_as_it_is(tmp_path: Path, thread: str, encrypted: bool) -> None:
+    """Half of a character, and what goes round in a circle."""
+    pickling = JsonPlusSerializer(pickle_fallback=True)
+    serde = EncryptedSerializer(Turned(), pickling) if encrypted else pickling
+    config: Any = {"configurable": {"thread_id": thread, "checkpoint_ns": ""}}
+    value: list[Any] = ["?", "\ud83d"]
+    value.append(value)
+    with RecollectSaver(f"sqlite:///{tmp_path}/memory.db", serde=serde) as saver:
+        config = saver.put(config, empty_checkpoint(), {}, {})
+        saver.put_writes(config, [("c", value)], "task")
+        [(_, _, kept)] = cast(Any, saver.get_tuple(config)).pending_writes
+    assert kept[:2] == ["?", "\ud83d"]
+    assert kept[2] is kept
 
 
 # ---- whole threads

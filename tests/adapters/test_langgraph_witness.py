@@ -1,9 +1,10 @@
 """A saver with a witness notices that its checkpoints were wiped or set back, and is not alarmed by anything else."""
 
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
@@ -82,6 +83,24 @@ def test_a_memory_that_was_set_back_is_noticed(tmp_path: Path, witness: Path, ne
     shutil.copy(backup, path)
     with pytest.raises(StoreReplaced, match="rolled back"):
         RecollectSaver(url, witness=witness)
+
+
+def test_what_is_stored_while_another_thread_closes_is_acknowledged(tmp_path: Path, witness: Path) -> None:
+    url = f"sqlite:///{tmp_path}/memory.db"
+    saver = RecollectSaver(url, witness=witness)
+    shelf: Any = saver._near_shelf
+
+    class Closing:
+        def put_here(self, *given: Any) -> bool:
+            done: bool = shelf.put_here(*given)
+            with ThreadPoolExecutor() as another:
+                another.submit(saver.close).result()
+            return done
+
+    saver._near_shelf = cast(Any, Closing())
+    config = saver.put(THREAD, empty_checkpoint(), {}, {})
+    with RecollectSaver(url, witness=witness) as again:
+        assert again.get_tuple(config) is not None
 
 
 async def test_what_async_methods_change_counts_as_well(tmp_path: Path, witness: Path) -> None:

@@ -485,7 +485,8 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         """A value as bytes. LangGraph's serializer writes a question mark for half of a character; we refuse that."""
         kind, data = self.serde.dumps_typed(value)
         encrypted = "+" in kind  # as `EncryptedSerializer` names it: no question mark is seen there
-        if (encrypted or b"?" in data) and has_half_character(value):
+        pickled = kind.startswith("pickle")  # which has every text as it is
+        if not pickled and (encrypted or b"?" in data) and has_half_character(value):
             raise Refused(
                 f"{what}: a text with half of a character (a lone surrogate) cannot be kept; "
                 "cut texts between characters"

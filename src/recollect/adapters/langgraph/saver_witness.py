@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 
 from recollect.adapters.langgraph.shelf import Shelf
 from recollect.errors import RecollectError
@@ -45,7 +46,8 @@ class SaverWitness:
         self._behind = True
         if time.monotonic() - self._raised_at >= INTERVAL_S:
             self._raised_at = time.monotonic()
-            self._loop.call_soon_threadsafe(self._start)
+            with suppress(RuntimeError):  # closed meanwhile; the change is stored
+                self._loop.call_soon_threadsafe(self._start)
 
     def _start(self) -> None:
         if self._raising is None or self._raising.done():
