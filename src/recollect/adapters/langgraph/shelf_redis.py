@@ -52,7 +52,8 @@ from recollect.errors import (
 from recollect.owner import Owner
 from recollect.store import Options
 from recollect.stores.redis.address import parse_address
-from recollect.stores.redis.errors import not_connected
+from recollect.stores.redis.errors import not_connected, was_denied
+from recollect.stores.redis.wire import ReplyError
 
 _VALUES_GONE = -1
 
@@ -468,6 +469,8 @@ class RedisShelf:
             async with asyncio.timeout(self._timeout_s):
                 return await self._scripts[script](keys=keys, args=arguments)
         except exceptions.ResponseError as error:
+            if was_denied(ReplyError(str(error))):
+                raise OutcomeUnknown(f"{self._address}: {error}; stopped, maybe half-way") from error
             raise NotWritten(f"{self._address} refused: {error}; nothing was written") from error
         except (exceptions.RedisError, OSError) as error:
             raise OutcomeUnknown(f"{self._address}: {error}; written or not") from error
