@@ -353,7 +353,7 @@ def _damage(saver: RecollectSaver, place: Place, thread: Any, what: str) -> None
     name = thread["configurable"]["thread_id"].encode()
     if place.name == "redis":
         shelf: Any = saver._shelf
-        keys = dict(zip("cilv", shelf._keys(ThreadPlace(name, b"")), strict=True))
+        keys = {kind: shelf._key(kind, ThreadPlace(name, b"")) for kind in "cilv"}
         client: Any = Redis.from_url(place.url)
         with closing(client) as redis:
             if what == "parent":

@@ -2,16 +2,16 @@
 
 import uuid
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from langgraph.checkpoint.base import empty_checkpoint
 
-from recollect import OutcomeUnknown
+from recollect import OutcomeUnknown, Unreadable
 from recollect.adapters import carrying
 from recollect.adapters.langgraph import RecollectSaver
 from recollect.verify.engines import Engine
-from tests.stores.redis_places import BUILDS, hands_on, started
+from tests.stores.redis_places import BUILDS, address, hands_on, started
 
 
 @pytest.fixture(scope="module", params=BUILDS)
@@ -41,3 +41,46 @@ def test_a_change_that_is_stopped_half_way_is_not_told_as_not_written(
             hands.execute_command("ACL", "SETUSER", name, f"+{lost}")
             second = saver.put(first, checkpoint, {}, {})
             assert [one.config for one in saver.list(thread)] == [second, first]
+
+
+@pytest.mark.parametrize("kinds", ["c", "i", "l", "v", "n", "w", "cil", "cilvnw"])
+def test_what_the_engine_evicts_is_told(engine: Engine, kinds: str) -> None:
+    """Pending writes too: a step would be done again, a delta channel would lack what was written to it."""
+    thread: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    url = address(engine)
+    with hands_on(engine) as hands, RecollectSaver(url) as saver:
+        for step in "12":
+            checkpoint = {
+                **empty_checkpoint(),
+                "channel_values": {"a": step},
+                "channel_versions": {"a": step},
+            }
+            config = saver.put(thread, cast(Any, {**checkpoint, "id": step}), {}, {"a": step})
+            for number in range(2):
+                saver.put_writes(config, [("d", number), ("d", number + 1)], f"task {number}")
+        for copy in ("copy", "copy"):
+            saver.copy_thread("t", copy)
+            found = saver.get_tuple({"configurable": {"thread_id": copy, "checkpoint_ns": ""}})
+            assert found is not None
+            assert len(found.pending_writes or ()) == 4
+        for kind in kinds:
+            names = hands.keys(f"{url.partition('prefix=')[2]}:langgraph:{kind}:{b't'.hex()}:*")
+            assert hands.delete(*names)
+        saver.copy_thread("t", "copy of what is left")
+        with pytest.raises(Unreadable, match=TOLD):
+            list(saver.list({"configurable": {"thread_id": "copy of what is left"}}))
+        with pytest.raises(Unreadable, match=TOLD):
+            saver.get_tuple(thread)
+        with pytest.raises(Unreadable, match=TOLD):
+            list(saver.list(thread))
+        if kinds == "w":
+            saver.put_writes(config, [("d", 5)], "another task")
+        with pytest.raises(Unreadable, match=TOLD):
+            saver.get_tuple(config)
+        saver.delete_thread("t")
+        assert saver.get_tuple(thread) is None
+        config = saver.put(thread, empty_checkpoint(), {}, {})
+        assert [one.config for one in saver.list(thread)] == [config]
+
+
+TOLD = r"not there any more|do not have the same"

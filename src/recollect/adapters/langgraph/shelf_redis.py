@@ -2,7 +2,8 @@
 
 The keys of a thread's namespace are `<prefix>:langgraph:<kind>:<thread>:<namespace>`, with both ids in hexadecimal:
 `c` is a hash of checkpoints by id, `i` a sorted set of their ids, `l` a hash of how they are linked (parent, run and
-references, as text that a script can read), `v` a hash of channel values, and `w:…:<id>` a hash of pending writes.
+references, as text that a script can read), `v` a hash of channel values, `w:…:<id>` a hash of pending writes, and `n`
+a hash of how many those are. Whichever of them the engine evicts, reading says that something is gone.
 `e` is a set of ids whose writes came before their checkpoint, which may never come: what deletes the thread finds them.
 `<prefix>:langgraph:places` is the set of all namespaces of all threads, `<prefix>:langgraph:identity` a hash with the
 identity and the mark for a witness.
@@ -57,48 +58,68 @@ from recollect.stores.redis.wire import ReplyError
 
 _VALUES_GONE = -1
 
-# KEYS: places, c, i, l, v, e. ARGV: the place, the id, the checkpoint, its links, the base that must be there (or
-# nothing: all values are given), what stands for no value, then references and values in turn. -1 if a value is neither
-# there nor given. No value is never written over one: other checkpoints may have the same reference.
-_PUT = """
-if ARGV[5] ~= '' then
-    if redis.call('HEXISTS', KEYS[2], ARGV[5]) == 0 then return -1 end
+# The scripts of one namespace have the same KEYS, and the place as the first of ARGV.
+_NAMED = "local places, c, i, l, v, n, e, w = unpack(KEYS)\nlocal place = ARGV[1]\n"
+
+# ARGV: the id, the checkpoint, its links, the base that must be there (or nothing: all values are given), what stands
+# for no value, then references and values in turn. -1 if a value is neither there nor given. No value is never written
+# over one: other checkpoints may have the same reference.
+_PUT = (
+    _NAMED
+    + """
+local id, checkpoint, links, base, empty = ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[6]
+if base ~= '' then
+    if redis.call('HEXISTS', c, base) == 0 then return -1 end
     local given = {}
     for at = 7, #ARGV, 2 do given[ARGV[at]] = true end
-    for ref in string.gmatch(string.match(ARGV[4], '^%x*|%x*|(.*)$'), '%x+') do
-        if not given[ref] and redis.call('HEXISTS', KEYS[5], ref) == 0 then return -1 end
+    for ref in string.gmatch(string.match(links, '^%x*|%x*|(.*)$'), '%x+') do
+        if not given[ref] and redis.call('HEXISTS', v, ref) == 0 then return -1 end
     end
 end
 for at = 7, #ARGV, 2 do
-    redis.call(ARGV[at + 1] == ARGV[6] and 'HSETNX' or 'HSET', KEYS[5], ARGV[at], ARGV[at + 1])
+    redis.call(ARGV[at + 1] == empty and 'HSETNX' or 'HSET', v, ARGV[at], ARGV[at + 1])
 end
-redis.call('HSET', KEYS[4], ARGV[2], ARGV[4])
-redis.call('ZADD', KEYS[3], 0, ARGV[2])
-redis.call('SREM', KEYS[6], ARGV[2])
-redis.call('SADD', KEYS[1], ARGV[1])
-return redis.call('HSET', KEYS[2], ARGV[2], ARGV[3])
+redis.call('HSET', l, id, links)
+redis.call('HSETNX', n, id, 0)
+redis.call('ZADD', i, 0, id)
+redis.call('SREM', e, id)
+redis.call('SADD', places, place)
+return redis.call('HSET', c, id, checkpoint)
 """
+)
 
-# KEYS: w, places, i, e. ARGV: the place, the id, then whether the first stays (1) or the last (0), a name and a value,
-# in turn.
-_PUT_WRITES = """
-if not redis.call('ZSCORE', KEYS[3], ARGV[2]) then
-    redis.call('SADD', KEYS[4], ARGV[2])
-    redis.call('SADD', KEYS[2], ARGV[1])
+# ARGV: the id, then whether the first stays (1) or the last (0), a name and a value, in turn.
+_PUT_WRITES = (
+    _NAMED
+    + """
+local id, added = ARGV[2], 0
+if not redis.call('ZSCORE', i, id) then
+    redis.call('SADD', e, id)
+    redis.call('SADD', places, place)
 end
 for at = 3, #ARGV, 3 do
-    redis.call(ARGV[at] == '1' and 'HSETNX' or 'HSET', KEYS[1], ARGV[at + 1], ARGV[at + 2])
+    added = added + redis.call(ARGV[at] == '1' and 'HSETNX' or 'HSET', w .. id, ARGV[at + 1], ARGV[at + 2])
 end
-return 1
+return redis.call('HINCRBY', n, id, added)
 """
+)
 
 # What the reading scripts share: whether a whole key is gone, and a checkpoint with its values and writes, or nil.
-_READ = """
-local function incomplete(c, i, l)
+_READ = (
+    _NAMED
+    + """
+local function gone(what)
+    return redis.error_reply('ERR ' .. what .. ': keys of this thread were evicted or removed; restore the memory ' ..
+        'from a backup, or delete the thread')
+end
+local function incomplete()
     local count = redis.call('HLEN', c)
-    if count == redis.call('ZCARD', i) and count == redis.call('HLEN', l) then return nil end
-    return redis.error_reply('ERR ' .. c .. ', ' .. i .. ' and ' .. l .. ' do not have the same checkpoints: keys ' ..
-        'of this thread were evicted or removed; restore the memory from a backup, or delete the thread')
+    if count ~= redis.call('ZCARD', i) or count ~= redis.call('HLEN', l) then
+        return gone(c .. ', ' .. i .. ' and ' .. l .. ' do not have the same checkpoints')
+    end
+    if count == 0 and redis.call('EXISTS', e) == 0 and redis.call('SISMEMBER', places, place) == 1 then
+        return gone(c .. ' is not there any more')
+    end
 end
 local function parts(links) return string.match(links, '^(%x*)|(%x*)|(.*)$') end
 local function begins(ref, prefixes)
@@ -108,9 +129,12 @@ local function begins(ref, prefixes)
     end
     return false
 end
-local function read(c, l, v, w, id, prefixes)
-    local row, links = redis.call('HGET', c, id), redis.call('HGET', l, id)
+local function read(id, prefixes)
+    local row, links, writes = redis.call('HGET', c, id), redis.call('HGET', l, id), redis.call('HGETALL', w .. id)
     if not row or not links then return nil end
+    if tonumber(redis.call('HGET', n, id) or -1) ~= #writes / 2 then
+        return gone(w .. id .. ' and ' .. n .. ' do not have the same writes')
+    end
     local values = {}
     local _, _, refs = parts(links)
     for ref in string.gmatch(refs, '%x+') do
@@ -120,38 +144,37 @@ local function read(c, l, v, w, id, prefixes)
             values[#values + 1] = value or ''
         end
     end
-    return {id, row, links, values, redis.call('HGETALL', w .. id)}
+    return {id, row, links, values, writes}
 end
+local found, told = {}, incomplete()
+if told then return told end
 """
+)
 
-# KEYS: c, i, l, v, and how the keys of writes begin. ARGV: the ids that are wanted, or none for the latest.
+# ARGV: the ids that are wanted, or none for the latest.
 _GET = (
     _READ
     + """
-local found, told = {}, incomplete(KEYS[1], KEYS[2], KEYS[3])
-if told then return told end
-local ids = ARGV
-if #ids == 0 then ids = redis.call('ZRANGE', KEYS[2], -1, -1) end
+local ids = {unpack(ARGV, 2)}
+if #ids == 0 then ids = redis.call('ZRANGE', i, -1, -1) end
 for _, id in ipairs(ids) do
-    local one = read(KEYS[1], KEYS[3], KEYS[4], KEYS[5], id, nil)
+    local one = read(id, nil)
+    if one and one.err then return one end
     if one then found[#found + 1] = one end
 end
 return found
 """
 )
 
-# KEYS: the same. ARGV: the first id, how many, then how references begin.
+# ARGV: the first id, how many, then how references begin.
 _ANCESTORS = (
     _READ
     + """
-local told = incomplete(KEYS[1], KEYS[2], KEYS[3])
-if told then return told end
-local prefixes = {}
-for at = 3, #ARGV do prefixes[#prefixes + 1] = ARGV[at] end
-local found, id = {}, ARGV[1]
-while id ~= '' and #found < tonumber(ARGV[2]) do
-    local one = read(KEYS[1], KEYS[3], KEYS[4], KEYS[5], id, prefixes)
+local id, prefixes = ARGV[2], {unpack(ARGV, 4)}
+while id ~= '' and #found < tonumber(ARGV[3]) do
+    local one = read(id, prefixes)
     if not one then break end
+    if one.err then return one end
     found[#found + 1] = one
     id = parts(one[3])
 end
@@ -159,25 +182,29 @@ return found
 """
 )
 
-# KEYS: places, c, i, l, v, e, and how the keys of writes begin. ARGV: the place, then the ids that go.
-_DROP = """
+# ARGV: the ids that go.
+_DROP = (
+    _NAMED
+    + """
 for at = 2, #ARGV do
-    redis.call('HDEL', KEYS[2], ARGV[at])
-    redis.call('ZREM', KEYS[3], ARGV[at])
-    redis.call('HDEL', KEYS[4], ARGV[at])
-    redis.call('DEL', KEYS[7] .. ARGV[at])
+    redis.call('HDEL', c, ARGV[at])
+    redis.call('ZREM', i, ARGV[at])
+    redis.call('HDEL', l, ARGV[at])
+    redis.call('HDEL', n, ARGV[at])
+    redis.call('DEL', w .. ARGV[at])
 end
 local referred = {}
-for _, links in ipairs(redis.call('HVALS', KEYS[4])) do
+for _, links in ipairs(redis.call('HVALS', l)) do
     local refs = string.match(links, '^%x*|%x*|(.*)$')
     for ref in string.gmatch(refs, '%x+') do referred[ref] = true end
 end
-for _, ref in ipairs(redis.call('HKEYS', KEYS[5])) do
-    if not referred[ref] then redis.call('HDEL', KEYS[5], ref) end
+for _, ref in ipairs(redis.call('HKEYS', v)) do
+    if not referred[ref] then redis.call('HDEL', v, ref) end
 end
-if redis.call('EXISTS', KEYS[2], KEYS[6]) == 0 then redis.call('SREM', KEYS[1], ARGV[1]) end
+if redis.call('EXISTS', c, e) == 0 then redis.call('SREM', places, place) end
 return 1
 """
+)
 
 # KEYS: how all keys begin, and the set of places. ARGV: the thread, and where it is copied to, beside what is there; no
 # target deletes it.
@@ -201,10 +228,12 @@ end
 for _, place in ipairs(redis.call('SMEMBERS', KEYS[2])) do
     if string.sub(place, 1, #source + 1) == source .. ':' then
         local other = target and (target .. string.sub(place, #source + 1))
-        local names = {{'c', ''}, {'i', ''}, {'l', ''}, {'v', ''}, {'e', ''}}
-        local function add(ids) for _, id in ipairs(ids) do names[#names + 1] = {'w', ':' .. id} end end
+        local names, ids = {{'c', ''}, {'i', ''}, {'l', ''}, {'v', ''}, {'e', ''}, {'n', ''}}, {}
+        local function add(some) for _, id in ipairs(some) do ids[id] = true end end
         add(redis.call('ZRANGE', KEYS[1] .. 'i:' .. place, 0, -1))
         add(redis.call('SMEMBERS', KEYS[1] .. 'e:' .. place))
+        add(redis.call('HKEYS', KEYS[1] .. 'n:' .. place))
+        for id in pairs(ids) do names[#names + 1] = {'w', ':' .. id} end
         for _, name in ipairs(names) do
             local begin, ending = KEYS[1] .. name[1] .. ':', name[2]
             if target then
@@ -212,6 +241,11 @@ for _, place in ipairs(redis.call('SMEMBERS', KEYS[2])) do
             else
                 redis.call('DEL', begin .. place .. ending)
             end
+        end
+        for id in pairs(target and ids or {}) do
+            local function there(one) return redis.call('HLEN', KEYS[1] .. 'w:' .. one .. ':' .. id) end
+            local gone = (redis.call('HGET', KEYS[1] .. 'n:' .. place, id) or 0) - there(place)
+            redis.call('HSET', KEYS[1] .. 'n:' .. other, id, there(other) + gone)
         end
         if target then redis.call('SADD', KEYS[2], other) else redis.call('SREM', KEYS[2], place) end
     end
@@ -307,10 +341,9 @@ class RedisShelf:
         """`needed` is the base that should have the values which are not given."""
         links = f"{(row.parent or b'').hex()}|{(row.run or b'').hex()}|{','.join(ref.hex() for ref in refs)}"
         kept = _Kept(row.checkpoint, row.metadata, zlib.crc32(links.encode()))
-        keys = [self._places, *self._keys(row.place), self._early(row.place)]
         base = (needed or b"").hex()
         given = [_name(row.place), row.id.hex(), msgspec.msgpack.encode(kept), links, base, EMPTY]
-        return await self._change(_PUT, keys, [*given, *_pairs(values)])
+        return await self._change(_PUT, self._keys(row.place), [*given, *_pairs(values)])
 
     async def put_writes(self, place: ThreadPlace, checkpoint: bytes, writes: Sequence[PendingRow]) -> None:
         arguments: list[str | bytes] = [_name(place), checkpoint.hex()]
@@ -318,17 +351,11 @@ class RedisShelf:
             kept = _KeptWrite(write.task, write.index, write.channel, write.path, write.value)
             name = msgspec.msgpack.encode((write.task, write.index))
             arguments += [b"1" if write.index >= 0 else b"0", name, msgspec.msgpack.encode(kept)]
-        keys = [
-            self._writes(place) + checkpoint.hex(),
-            self._places,
-            self._keys(place)[1],
-            self._early(place),
-        ]
-        await self._change(_PUT_WRITES, keys, arguments)
+        await self._change(_PUT_WRITES, self._keys(place), arguments)
 
     async def get(self, place: ThreadPlace, checkpoint: bytes | None) -> FoundCheckpoint | None:
         wanted = [] if checkpoint is None else [checkpoint.hex()]
-        found = await self._ask(_GET, [*self._keys(place), self._writes(place)], wanted)
+        found = await self._ask(_GET, self._keys(place), [_name(place), *wanted])
         return _found(place, found[0]) if found else None
 
     async def page(self, listing: CheckpointListing) -> list[FoundCheckpoint]:
@@ -359,7 +386,9 @@ class RedisShelf:
             if listing.after is not None:  # always below `before`, because the last page was
                 highest = f"[{listing.after[0].hex()}"
             names = await self._reading(
-                self._redis.zrevrangebylex(self._keys(place)[1], highest, "-", start=0, num=listing.limit + 1)
+                self._redis.zrevrangebylex(
+                    self._key("i", place), highest, "-", start=0, num=listing.limit + 1
+                )
             )
             if not names:
                 # No checkpoint has this id; but if the list itself is gone, it is told.
@@ -376,12 +405,12 @@ class RedisShelf:
     async def ancestors(
         self, place: ThreadPlace, checkpoint: bytes, prefixes: Sequence[bytes], limit: int
     ) -> list[FoundCheckpoint]:
-        arguments = [checkpoint.hex(), limit, *[prefix.hex() for prefix in prefixes]]
-        found = await self._ask(_ANCESTORS, [*self._keys(place), self._writes(place)], arguments)
+        arguments = [_name(place), checkpoint.hex(), limit, *[prefix.hex() for prefix in prefixes]]
+        found = await self._ask(_ANCESTORS, self._keys(place), arguments)
         return [_found(place, one) for one in found]
 
     async def ids(self, place: ThreadPlace) -> list[bytes]:
-        listed = await self._reading(self._redis.zrange(self._keys(place)[1], 0, -1))
+        listed = await self._reading(self._redis.zrange(self._key("i", place), 0, -1))
         return [bytes.fromhex(one.decode()) for one in listed]
 
     async def namespaces(self, thread: bytes) -> list[bytes]:
@@ -393,13 +422,12 @@ class RedisShelf:
         return [
             (place, bytes.fromhex(identity.decode()))
             for place in await self._all_places(None, None)
-            for identity, links in (await self._reading(self._redis.hgetall(self._keys(place)[2]))).items()
+            for identity, links in (await self._reading(self._redis.hgetall(self._key("l", place)))).items()
             if links.split(b"|")[1] in wanted
         ]
 
     async def drop(self, place: ThreadPlace, checkpoints: Sequence[bytes]) -> None:
-        keys = [self._places, *self._keys(place), self._early(place), self._writes(place)]
-        await self._change(_DROP, keys, [_name(place), *[one.hex() for one in checkpoints]])
+        await self._change(_DROP, self._keys(place), [_name(place), *[one.hex() for one in checkpoints]])
 
     async def delete_thread(self, thread: bytes) -> None:
         await self._change(_EVERY_PLACE, [self._stem, self._places], [thread.hex()])
@@ -426,13 +454,11 @@ class RedisShelf:
         return f"{self._stem}identity"
 
     def _keys(self, place: ThreadPlace) -> list[str]:
-        return [f"{self._stem}{kind}:{_name(place)}" for kind in "cilv"]
+        """As the scripts name them; the last is how the keys of writes begin."""
+        return [self._places, *[self._key(kind, place) for kind in "cilvne"], self._key("w", place) + ":"]
 
-    def _early(self, place: ThreadPlace) -> str:
-        return f"{self._stem}e:{_name(place)}"
-
-    def _writes(self, place: ThreadPlace) -> str:
-        return f"{self._stem}w:{_name(place)}:"
+    def _key(self, kind: str, place: ThreadPlace) -> str:
+        return f"{self._stem}{kind}:{_name(place)}"
 
     async def _all_places(self, thread: bytes | None, namespace: bytes | None) -> list[ThreadPlace]:
         if thread is not None and namespace is not None:
