@@ -18,7 +18,7 @@ from langgraph.store.base import GetOp, InvalidNamespaceError, MatchCondition, P
 from langgraph.store.memory import InMemoryStore
 from typing_extensions import TypedDict
 
-from recollect import Message, Refused, StoreClosed, open_store
+from recollect import Message, NotWritten, Refused, StoreClosed, open_store
 from recollect.adapters.langgraph import RecollectStore
 from recollect.recall.embedding import HashingEmbedder
 from recollect.recall.recall import Recall
@@ -229,6 +229,22 @@ def test_what_an_interrupted_change_left_in_recall_is_not_shown(
         best = store.search(("n",), query="rain", limit=41)
         assert {item.key: item.value["text"] for item in best}["k"] == "snow"
         assert len(best) == 41
+
+
+def test_a_value_is_stored_even_if_its_old_texts_stay_in_recall(
+    files: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with RecollectStore(files, recall=files) as store:
+        store.put(("n",), "k", {"text": "rain"})
+        with monkeypatch.context() as patch:
+            patch.setattr(Recall, "forget", _refused)
+            store.put(("n",), "k", {"text": "snow"})
+        assert [item.value for item in store.search(("n",), query="rain")] == [{"text": "snow"}]
+    assert "texts of an earlier value of item 'k' stay in recall: the disk is full" in caplog.text
+
+
+async def _refused(*_: Any) -> int:
+    raise NotWritten("the disk is full")
 
 
 async def _dies(*_: Any) -> int:

@@ -37,7 +37,7 @@ from langgraph.store.base import (
 from recollect.adapters.carrying import CALL_AGAIN, damage_note, tried
 from recollect.adapters.langgraph.own_loop import OwnLoop
 from recollect.composite import composite_id
-from recollect.errors import MissingExtra, Refused, Unreadable, shown
+from recollect.errors import MissingExtra, RecollectError, Refused, Unreadable, shown
 from recollect.message import Damaged, Message, encode, new_id
 from recollect.opening import open_store
 from recollect.store import OpenOptions, Store, Stored
@@ -205,13 +205,22 @@ class RecollectStore(BaseStore):
 
     async def _put(self, item_id: ItemId, op: PutOp) -> None:
         before = _kept(item_id, await self._store.history(item_id.session, last=1))
-        if op.value is not None:
-            await self._write(item_id, op.value, self._texts(op), before)
-        if self._recall is not None and before is not None:
-            for sequence in before.rows:
-                await self._recall.forget(_user(item_id.namespace), sequence)
-        if op.value is None:  # last, because the item says what recall has of it
+        if op.value is None:
+            await self._forget_texts(item_id, before)  # first, because the item says what recall has of it
             await tried(lambda _: self._store.forget(item_id.session), CALL_AGAIN)
+            return
+        await self._write(item_id, op.value, self._texts(op), before)
+        try:
+            await self._forget_texts(item_id, before)
+        except RecollectError as error:  # the value is stored, and an error would say that it is not
+            log.warning("texts of an earlier value of item %r stay in recall: %s", item_id.key, error)
+
+    async def _forget_texts(self, item_id: ItemId, before: KeptItem | None) -> None:
+        recall, user = self._recall, _user(item_id.namespace)
+        if recall is None or before is None:
+            return
+        for sequence in before.rows:
+            await tried(lambda _, sequence=sequence: recall.forget(user, sequence), CALL_AGAIN)  # type: ignore[misc]
 
     async def _write(
         self, item_id: ItemId, value: Mapping[str, Any], texts: list[str], before: KeptItem | None
