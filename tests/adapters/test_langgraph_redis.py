@@ -43,6 +43,30 @@ def test_a_change_that_is_stopped_half_way_is_not_told_as_not_written(
             assert [one.config for one in saver.list(thread)] == [second, first]
 
 
+def test_writes_that_could_not_be_counted_are_not_there(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else they would be taken for what is left of more."""
+    monkeypatch.setattr(carrying, "PAUSES_S", (0.0,))
+    name = uuid.uuid4().hex
+    thread: Any = {"configurable": {"thread_id": "t", "checkpoint_ns": ""}}
+    url = engine.endpoint.socket_url
+    assert url is not None
+    with hands_on(engine) as hands:
+        hands.execute_command("ACL", "SETUSER", name, "on", ">secret", "~*", "+@all")
+        with RecollectSaver(f"unix://{name}:secret@{url.partition('@')[2]}&prefix={name}") as saver:
+            config = saver.put(thread, empty_checkpoint(), {}, {})
+            hands.execute_command("ACL", "SETUSER", name, "-hincrby")
+            with pytest.raises(OutcomeUnknown, match="put the same again"):
+                saver.put_writes(config, [("c", "said")], "task")
+            hands.execute_command("ACL", "SETUSER", name, "+hincrby")
+            for there in ([], [("task", "c", "said")]):
+                found = saver.get_tuple(config)
+                assert found is not None
+                assert found.pending_writes == there
+                saver.put_writes(config, [("c", "said")], "task")
+
+
 @pytest.mark.parametrize("kinds", ["c", "i", "l", "v", "n", "w", "cil", "cilvnw"])
 def test_what_the_engine_evicts_is_told(engine: Engine, kinds: str) -> None:
     """Pending writes too: a step would be done again, a delta channel would lack what was written to it."""

@@ -93,6 +93,7 @@ _PUT_WRITES = (
     _NAMED
     + """
 local id, added = ARGV[2], 0
+redis.call('HINCRBY', n, id, 0) -- first, so that nothing is written by a user who may not count it
 if not redis.call('ZSCORE', i, id) then
     redis.call('SADD', e, id)
     redis.call('SADD', places, place)
