@@ -177,25 +177,28 @@ def test_a_signal_s_handler_may_close_at_any_step_of_a_call(
     for step in range(1, 200):
         store = open_store(place.url)
         store._timeout_s = 0.05
-        ended: SimpleQueue[tuple[int, bool]] = SimpleQueue()
+        ended: SimpleQueue[tuple[int, bool | None]] = SimpleQueue()
 
         def append(
             store: SyncStore = store,
-            ended: "SimpleQueue[tuple[int, bool]]" = ended,
+            ended: "SimpleQueue[tuple[int, bool | None]]" = ended,
             step: int = step,
         ) -> None:
-            stored = False
+            stored: bool | None = False
             interrupts = Interrupts(step, CLOSING, store.close)
             with contextlib.suppress(StoreClosed), interrupts:
-                store.append(f"{session} {step}", [Message("user", "x")])
-                stored = True
+                try:
+                    store.append(f"{session} {step}", [Message("user", "x")])
+                    stored = True
+                except OutcomeUnknown:  # an append that outlives the store's short limit is abandoned
+                    stored = None
             store.close()
             ended.put((interrupts.left, stored))
 
         threading.Thread(target=append, daemon=True).start()
         left, stored = ended.get(timeout=30)
         with open_store(place.url) as other:
-            assert len(other.history(f"{session} {step}")) == stored
+            assert stored is None or len(other.history(f"{session} {step}")) == stored
         if left > 0:
             break
     else:
