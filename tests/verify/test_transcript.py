@@ -8,7 +8,14 @@ import pytest
 
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History, HistoryWriter
-from recollect.verify.judging.op import HistoryHeader, ReadAsked, RetractAsked, WriteAsked, part_process
+from recollect.verify.judging.op import (
+    HistoryHeader,
+    ReadAsked,
+    RetractAsked,
+    RowsCounted,
+    WriteAsked,
+    part_process,
+)
 from recollect.verify.running.transcript import Transcript
 from recollect.verify.running.workloads import AppendTurn, Body, ForkOff, ReadBack, ReplaceAll, TakeBack
 from recollect.verify.target import pipe
@@ -80,6 +87,28 @@ def test_the_engine_is_not_asked_for_what_carries_no_number(
         transcript.begin(READER, ReadBack("s"))
         transcript.end(READER, ReadBack("s"), pipe.Elements([]))
         assert transcript.short_sessions() == asked
+
+
+def test_what_was_forgotten_is_not_counted_among_what_the_engine_still_has(tmp_path: Path) -> None:
+    """A store may only mark it as deleted."""
+    path = tmp_path / "history.jsonl"
+    with HistoryWriter(path.open("wb"), HistoryHeader(recollect="0")) as history:
+        transcript = Transcript(history, retries=False)
+        said(transcript, "a", "b")
+        late = AppendTurn("s", (Body("under way meanwhile"),))
+        transcript.begin(READER, late)
+        transcript.begin(WRITER, pipe.Forget("s"))
+        transcript.end(WRITER, pipe.Forget("s"), pipe.Acked())
+        transcript.end(READER, late, pipe.Acked())
+        assert transcript.short_sessions() == []
+        said(transcript, "c")
+        transcript.begin(READER, ReadBack("s"))
+        transcript.end(READER, ReadBack("s"), pipe.Elements([]))
+        assert transcript.short_sessions() == ["s"]
+        transcript.counted(READER, "s", {0, 1, 2, 3})
+
+    *_, counted = History(path)
+    assert counted.value == RowsCounted(1)
 
 
 def test_changes_are_places_on_the_wire_and_messages_in_the_history(tmp_path: Path) -> None:

@@ -134,6 +134,8 @@ class Transcript:
         self._began: dict[int, int] = {}
         self._sessions: dict[str, None] = {}
         self._acknowledged: dict[str, set[int]] = {}
+        self._forgotten: dict[str, int] = {}
+        """By session, the first message that its latest forget cannot have taken."""
         self._unmarked: set[int] = set()
         self._last_whole: dict[str, set[int]] = {}
         self._older: dict[int, str] = {}
@@ -194,6 +196,8 @@ class Transcript:
         if isinstance(reply, pipe.Failed):
             return self._end_badly(process, reply)
         self.succeeded += 1
+        if isinstance(intent, pipe.Forget):
+            self._forgotten[intent.session] = self._history.messages
         attempt = self._attempts.pop(process, None)
         if (saved := self._saves.pop(process, None)) is not None:
             if isinstance(intent, ForkOff):
@@ -244,7 +248,7 @@ class Transcript:
         return [
             session
             for session, acknowledged in self._acknowledged.items()
-            if acknowledged - self._last_whole.get(session, acknowledged) - self._unmarked
+            if self._not_forgotten(session) - self._last_whole.get(session, acknowledged) - self._unmarked
         ]
 
     @property
@@ -256,10 +260,14 @@ class Transcript:
         )
 
     def counted(self, process: int, session: str, held: set[int]) -> None:
-        """What the engine itself holds of a session, asked directly."""
+        """What the engine itself holds of a session, asked directly; what was forgotten may still be there, as such."""
         self._history.invoke(process, session, "count")
-        known = self._acknowledged.get(session, set())
-        self._history.ok(process, op.RowsCounted(len(known & held)))
+        self._history.ok(process, op.RowsCounted(len(self._not_forgotten(session) & held)))
+
+    def _not_forgotten(self, session: str) -> set[int]:
+        """What was acknowledged, and no forget can have taken."""
+        first = self._forgotten.get(session, 0)
+        return {number for number in self._acknowledged.get(session, ()) if number >= first}
 
     # ---- writes
 
