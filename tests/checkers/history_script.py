@@ -87,9 +87,9 @@ class Script:
         self.step()
         return self.writer.fail(process, error)
 
-    def unknown(self, process: int) -> int:
+    def unknown(self, process: int, error: str = "timed out") -> int:
         self.step()
-        return self.writer.unknown(process, "timed out")
+        return self.writer.unknown(process, error)
 
     def append(
         self,

@@ -41,6 +41,26 @@ def test_without_a_fault_nothing_was_healed() -> None:
     )
 
 
+def says_false(script: Script, *, shown: bool) -> Script:
+    """After the healing, all writes return `False`."""
+    for _ in range(FAILED_MIN):
+        script.wait((OUTAGE_S + 1) / FAILED_MIN)
+        script.begin(1)
+        script.unknown(1, "NotAcknowledged: it returned False")
+    script.read(2, *range(3 + shown * FAILED_MIN))
+    return script
+
+
+def test_writes_that_return_false_do_not_succeed() -> None:
+    assert says_false(healed(), shown=False).names() == ["does-not-recover"]
+
+
+def test_writes_that_return_false_and_are_there_are_neither_an_outage_nor_proof_of_anything() -> None:
+    verdict = says_false(healed(), shown=True).verdict()
+    assert (verdict.status, verdict.anomalies) == ("unknown", ())
+    assert "5 writes returned False, and reads show what they wrote" in (verdict.reason or "")
+
+
 @pytest.mark.parametrize("fault", ["none", "restart"])
 def test_a_store_that_never_acknowledged_a_write_has_nothing_to_come_back_to(fault: str) -> None:
     """Such as one that insists on a replica where there is none: it says so, and nothing is concluded."""

@@ -150,6 +150,7 @@ CORRECT = (
     Cell("redis_tasks:LockOfTheCall", "redis", "tasks"),
     Cell("redis_tasks:CountedInTheEngine", "redis", "tasks"),
     Cell("redis_tasks:CheckedInTheEngine", "redis", "tasks"),
+    Cell("redis_tasks:SaysWhetherItWasNew", "redis", "tasks"),
     Cell("redis_tasks:GivesUpWhenSlow", "redis", "tasks"),
     Cell("redis_tasks:ReadsTwice", "redis", "tasks"),
     Cell("redis_tasks:Forgetting", "redis", "tasks"),

@@ -64,6 +64,14 @@ def test_a_store_that_a_rehearsal_spoils_is_rehearsed_all_the_same(tmp_path: Pat
     assert explored.doubt is None
 
 
+def test_false_is_an_answer_and_not_an_error(tmp_path: Path) -> None:
+    """Such as: this turn was stored before."""
+    (cell,) = (each for each in CORRECT if each.store == "redis_tasks:SaysWhetherItWasNew")
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("i | i",)).found
+    assert found.failure is None, found.failure
+    assert found.trouble is None
+
+
 @pytest.mark.parametrize("cell", sampled(CORRECT, 1), ids=lambda cell: cell.title)
 def test_a_store_without_a_race_is_not_accused(cell: Cell, tmp_path: Path) -> None:
     """Every distinguishable order of two small programs. Threads, and callers that give up, are too many for that: they

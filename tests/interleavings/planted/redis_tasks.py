@@ -204,6 +204,18 @@ class CheckedInTheEngine(OneCommand):
         await self.client.eval(self.SCRIPT, 2, *keys, turn or os.urandom(8).hex(), *map(plain, messages))
 
 
+class SaysWhetherItWasNew(CheckedInTheEngine):
+    """Nothing wrong: `False` says that the turn was there."""
+
+    SCRIPT = """if redis.call('SADD', KEYS[2], ARGV[1]) == 0 then return 0 end
+    return redis.call('RPUSH', KEYS[1], unpack(ARGV, 2))"""
+
+    async def append(self, session: str, messages: Messages, turn: str | None = None) -> bool:  # type: ignore[override]
+        keys = (f"chat:{session}", f"turns:{session}")
+        texts = map(plain, messages)
+        return bool(await self.client.eval(self.SCRIPT, 2, *keys, turn or os.urandom(8).hex(), *texts))
+
+
 class StaleCache(OneCommand):
     """The cache is emptied before the write, and a read in between fills it again with the old list."""
 

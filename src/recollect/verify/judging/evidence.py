@@ -305,6 +305,8 @@ class Evidence:
     """How often each retried turn was sent."""
     failed: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
+    said_false: set[int] = field(default_factory=set)
+    """Turns for which the store returned `False`."""
     retention: dict[int, Retention] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
     parts: dict[int, list[int]] = field(default_factory=dict)

@@ -31,6 +31,7 @@ from recollect.verify.judging.evidence import (
 from recollect.verify.judging.folding_reads import ReadFolder
 from recollect.verify.judging.history import AnyHistory, HistoryError
 from recollect.verify.judging.op import (
+    SAYS_FALSE,
     Acknowledged,
     BadEnd,
     Context,
@@ -282,7 +283,7 @@ class _Collector:
         if self.healed is not None and caller.event.index > self.healed.index:
             self._write_after_healing(event)
         if event.kind != "ok":
-            self._not_acknowledged(session, turn, event.kind)
+            self._not_acknowledged(session, turn, event)
             return
         if evidence.turn_done[turn] != NEVER:
             return  # a retry of an acknowledged turn
@@ -308,10 +309,9 @@ class _Collector:
 
     def _complete_replace(self, caller: _Caller, event: Event) -> None:
         self._complete_write(caller, event)
-        self.evidence.replace_ended[caller.turn] = event.index
-        removals.ended(
-            self.evidence, caller.session, self.evidence.replaced[caller.turn], caller.event, event
-        )
+        evidence, turn = self.evidence, caller.turn
+        evidence.replace_ended[turn] = event.index
+        removals.ended(evidence, caller.session, evidence.replaced[turn], caller.event, event)
 
     def _complete_retract(self, caller: _Caller, event: Event) -> None:
         asked = caller.event.value
@@ -328,10 +328,11 @@ class _Collector:
         else:
             self.evidence.outage = _outage(self.evidence, self.healed, event)
 
-    def _not_acknowledged(self, session: SessionEvidence, turn: int, kind: str) -> None:
+    def _not_acknowledged(self, session: SessionEvidence, turn: int, ended: Event) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
         evidence = self.evidence
-        if kind == "unknown":
+        if ended.kind == "unknown":
+            evidence.said_false |= {turn} if _name_of(ended.error) == SAYS_FALSE else set()
             evidence.unknown_outcomes += 1
             session.unknown_messages += len(evidence.turn_messages(turn))
             evidence.unknown.add(turn)
@@ -560,8 +561,8 @@ def _join_parts(evidence: Evidence, turn: int, spans: int, event: Event) -> None
 
 def _outage(evidence: Evidence, healed: Event, failed: Event) -> Outage | None:
     """One more write has failed since the healing; one that the store refused as it had declared says nothing."""
-    before, name = evidence.outage, (failed.error or "").partition(":")[0]
-    if name in evidence.header.expected_errors:
+    before = evidence.outage
+    if _name_of(failed.error) in evidence.header.expected_errors:
         return before
     return Outage(
         healed.operation,
@@ -572,6 +573,10 @@ def _outage(evidence: Evidence, healed: Event, failed: Event) -> Outage | None:
         before.failed + 1 if before else 1,
         failed.error or "",
     )
+
+
+def _name_of(error: str | None) -> str:
+    return (error or "").partition(":")[0]
 
 
 def _told(event: Event) -> FaultDetail:

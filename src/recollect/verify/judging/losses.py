@@ -58,6 +58,16 @@ def was_seen(evidence: Evidence, message: int) -> bool:
     return bool(evidence.state[message] & SEEN)
 
 
+def stored_and_false(evidence: Evidence) -> list[int]:
+    """Turns for which the store returned `False`, and that a read shows."""
+    return [
+        turn
+        for turn in evidence.said_false
+        if evidence.turn_done[turn] == NEVER
+        and any(was_seen(evidence, message) for message in evidence.turn_messages(turn))
+    ]
+
+
 def _gone_with_their_session(evidence: Evidence, found: list[Loss]) -> list[Loss]:
     """A message that was being written while a clock was set may be stored before the step and acknowledged after it.
     Where the clock took other messages of its session, it took this one too."""

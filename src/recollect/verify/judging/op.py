@@ -228,6 +228,8 @@ class Event(msgspec.Struct, omit_defaults=True, gc=False):
 
 
 OK_OPS_MIN = 10
+SAYS_FALSE = "NotAcknowledged"
+"""The error of a write that returned `False`."""
 
 
 class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):

@@ -30,7 +30,7 @@ from recollect.verify.judging.evidence import (
     Loss,
     TakenBack,
 )
-from recollect.verify.judging.losses import loss_after_s, loss_window_s, losses
+from recollect.verify.judging.losses import loss_after_s, loss_window_s, losses, stored_and_false
 from recollect.verify.judging.survivors import overlapped, partly_lost
 
 Status = Literal["held", "documented-loss", "exposed", "violated", "unknown", "skipped"]
@@ -497,6 +497,11 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
         return few + _usual_error(evidence) + ("" if evidence.ok_ops else _BEFORE_ANYTHING)
     if not evidence.acked:
         return "no write was acknowledged" + _usual_error(evidence)
+    if (stored := len(stored_and_false(evidence))) > evidence.acked:
+        return (
+            f"{counted(stored, 'write')} returned False, and reads show what they wrote: False means that it was not "
+            "stored, so it would not be missed. Return nothing, or not False, where it was"
+        )
     if evidence.refusals:
         return None  # the engine's refusal is the conclusion, and nothing could be read after it
     parts = header.fault.split("+") if header.fault else []

@@ -19,6 +19,7 @@ from recollect.verify.explore.interleavings.dialogues import NUMBERS_PER_SCHEDUL
 from recollect.verify.explore.interleavings.program import ProgramOp, spans
 from recollect.verify.judging.history import HistoryWriter
 from recollect.verify.judging.op import (
+    SAYS_FALSE,
     Acknowledged,
     BadEnd,
     Element,
@@ -35,8 +36,9 @@ BEFORE = 98
 """The process number under which earlier messages were appended."""
 AFTERWARDS = 99
 
-EXPECTED = frozenset({"Conflict", "Refused"})
-"""Errors that are answers: they say truthfully that nothing was written, and why."""
+EXPECTED = frozenset({"Conflict", "Refused", SAYS_FALSE})
+"""Errors that are answers: they say truthfully that nothing was written, and why; or the store did not raise, and
+returned `False`."""
 
 Note = Callable[[str, str], None]
 """Tells the log what happened: its kind, and a few words."""

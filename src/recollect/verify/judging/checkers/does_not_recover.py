@@ -4,7 +4,8 @@ Verifies: the writes that began after the last healing, if they went on for `OUT
 whose only connection died with the engine does this: its data is safe, but nobody can add to it.
 Does not verify: how long a store takes to recover, if it takes less than that; reads that do not recover
 (`unreadable`); a target that was given no time, or no writer, after the healing; one that never acknowledged a write,
-also before the fault: it had nothing to come back to; a history whose end is missing, where it may have recovered.
+also before the fault: it had nothing to come back to; a history whose end is missing, where it may have recovered;
+writes that returned `False` and that a read shows: whatever it means by that, they succeed.
 """
 
 from __future__ import annotations
@@ -12,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Set
 
 from recollect.verify.judging.detection import Detection
-from recollect.verify.judging.evidence import Evidence
+from recollect.verify.judging.evidence import Evidence, Outage
+from recollect.verify.judging.losses import stored_and_false
 
 NAME = "does-not-recover"
 OUTAGE_S = 3.0
@@ -25,10 +27,15 @@ def check(evidence: Evidence, claimed: Set[int]) -> list[Detection]:
     outage = evidence.outage
     if outage is None or outage.lasted_s < OUTAGE_S or outage.failed < FAILED_MIN or evidence.refusals:
         return []
-    if not evidence.acked or evidence.truncated:
+    if not evidence.acked or evidence.truncated or _only_says_false(evidence, outage):
         return []
     events = (outage.healed, outage.last)
     return [Detection(-1 - outage.last, -1, events, silent=False, text=outage.error, elements=outage.failed)]
+
+
+def _only_says_false(evidence: Evidence, outage: Outage) -> bool:
+    """Whether a write for which the store returned `False` since the healing was seen."""
+    return any(evidence.turn_invoked[turn] > outage.healed for turn in stored_and_false(evidence))
 
 
 def describe(evidence: Evidence, detection: Detection) -> str:
