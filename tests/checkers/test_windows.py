@@ -20,6 +20,40 @@ def test_a_message_that_leaves_a_window_from_behind_its_first_element_is_missing
     assert script.counts() == {"stale-read": 1}
 
 
+@pytest.mark.parametrize("asked", [4, 5], ids=["as many", "one fewer"])
+def test_a_window_may_begin_with_the_oldest_message(asked: int) -> None:
+    """A prompt that is always kept; between it and the next, a window shows nothing."""
+    script = written(9)
+    script.read(2, 0, 6, 7, 8, ask=ReadAsked(last=asked))
+    script.read(2, *range(9))
+    assert script.names() == []
+
+
+def test_but_what_comes_after_the_second_is_missed() -> None:
+    script = written(9)
+    script.read(2, 0, 5, 6, 8, ask=ReadAsked(last=4))
+    script.read(2, *range(9))
+    assert script.counts() == {"stale-read": 1}
+
+
+def test_nor_may_it_begin_with_any_other() -> None:
+    script = written(9)
+    script.read(2, 1, 6, 7, 8, ask=ReadAsked(last=4))
+    script.read(2, *range(9))
+    assert script.counts() == {"stale-read": 4}
+
+
+@pytest.mark.parametrize(("first", "names"), [(4, []), (5, ["stale-read"])])
+def test_after_a_forget_another_one_is_the_oldest(first: int, names: list[str]) -> None:
+    script = written(4)
+    script.forget(1)
+    for _ in range(6):
+        script.append(1)
+    script.read(2, first, 8, 9, ask=ReadAsked(last=3))
+    script.read(2, *range(4, 10))
+    assert script.names() == names
+
+
 def test_missing_from_a_window_and_then_from_everything_is_lost_once() -> None:
     script = written(5)
     ended = script.read(2, 2, 4, ask=ReadAsked(last=2))

@@ -209,7 +209,7 @@ class _Collector:
             evidence.turn_first.append(first)
             evidence.turn_invoked.append(event.index)
             evidence.message_turn.extend([turn] * count)
-            session.begun += count
+            session.begins(first, count)
             if first + count > len(evidence.state) or turn >= len(evidence.turn_done):
                 self._grow(first + count)
             if write.spans is not None:

@@ -62,6 +62,7 @@ class SessionEvidence:
         "missing",
         "mutations_open",
         "number",
+        "oldest",
         "purge",
         "struck",
         "taken_back",
@@ -81,6 +82,7 @@ class SessionEvidence:
         self.last_read_by: dict[int, int] = {}
         self.top_rank = 0.0
         self.begun = 0  # messages whose write began
+        self.oldest = NEVER  # the first of them since the latest forget
         self.complete = NEVER  # the latest read that had to show everything, and not only a part
         self.live = 0  # acknowledged messages that no forget took
         self.acked_from = FOREVER  # index of the first of their acknowledgements
@@ -97,6 +99,12 @@ class SessionEvidence:
         self.taken_back: set[int] | None = None
         """Messages removed on purpose that the latest reads still had; None until a message is removed."""
         self.expects: dict[int, int] = {}  # expected sequence → turn acknowledged with it
+
+    def begins(self, first: int, count: int) -> None:
+        """So many messages are being written for the first time."""
+        self.begun += count
+        if self.oldest == NEVER or (self.purge is not None and self.oldest < self.purge.below):
+            self.oldest = first
 
     @property
     def shows_everything(self) -> int:
