@@ -13,7 +13,7 @@ import contextlib
 import inspect
 import types
 import typing
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -25,6 +25,7 @@ from recollect.verify.target.driving.repositories import Repository
 from recollect.verify.target.driving.vectors import Vectors, VectorsOfSession
 from recollect.verify.target.interface_choice import takes_one_message
 from recollect.verify.target.interfaces import parameters
+from recollect.verify.target.read_limits import LIMITS, is_budget
 from recollect.verify.target.role_and_content import arguments_of, speaks
 
 
@@ -33,10 +34,6 @@ class BadTarget(Exception):
 
 
 _MANAGERS = (contextlib.AbstractContextManager, contextlib.AbstractAsyncContextManager)
-LIMITS = ("last", "limit", "n", "k", "count", "last_n", "max_messages")
-"""What the parameter of a read is called that says how many are wanted."""
-BUDGETS = ("max_tokens", "token_limit", "max_token_limit", "token_budget", "max_chars", "max_characters")
-"""The same for how long all of them together may be."""
 ADDS = (
     "append", "save_message", "log_message", "store_message", "insert_message", "write_message", "put_message",
     "record_message", "push_message", "post_message", "add_turn", "append_turn", "save_turn", "add", "log", "push",
@@ -136,7 +133,7 @@ class Shape(NamedTuple):
 
     def _reads_by(self, store: Any, name: str) -> bool:
         given = int(not self.per_session) if self.read_takes is None else self.read_takes
-        return _takes(store, name, given, keyed=self._keyed, may_ask=(*LIMITS, *BUDGETS))
+        return _takes(store, name, given, keyed=self._keyed, may_ask=_is_limit)
 
 
 SHAPES: tuple[Shape, ...] = (
@@ -281,10 +278,15 @@ def _takes_apart(method: Any, *, keyed: bool) -> bool:
 
 
 def _takes(
-    store: Any, name: str, given: int | tuple[str, ...], *, keyed: bool, may_ask: Sequence[str] = ()
+    store: Any,
+    name: str,
+    given: int | tuple[str, ...],
+    *,
+    keyed: bool,
+    may_ask: Callable[[str], bool] = lambda name: False,
 ) -> bool:
     """Whether the method can be called with this many arguments, or with these names; `keyed` means that the first is
-    a session's id. Whatever it asks for by one of the names in `may_ask`, it gets."""
+    a session's id. Whatever it asks for by a name that `may_ask` knows, it gets."""
     if isinstance(inspect.getattr_static(type(store), name, None), property):
         return given == 0
     method = getattr(store, name)
@@ -301,13 +303,17 @@ def _takes(
         for one in signature.parameters.values()
         if one.default is one.empty and one.kind is not one.POSITIONAL_ONLY
     ]
-    named |= dict.fromkeys(name for name in asked[len(arguments) :] if name in may_ask)
+    named |= dict.fromkeys(name for name in asked[len(arguments) :] if may_ask(name))
     try:
         signature.bind(*arguments, **named)
     except TypeError:
         return False
     first = next(iter(parameters(method).values()), None)
     return not (keyed and first is not None and not _may_be_a_session(first))
+
+
+def _is_limit(name: str) -> bool:
+    return name in LIMITS or is_budget(name)
 
 
 def _may_be_a_session(parameter: inspect.Parameter) -> bool:

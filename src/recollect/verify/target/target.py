@@ -24,12 +24,21 @@ from recollect.verify.target.contents import CONTENT, real_id
 from recollect.verify.target.driving import Driven
 from recollect.verify.target.interface_choice import FORM, Form, interface_of, is_open
 from recollect.verify.target.interfaces import Interface, parameters
+from recollect.verify.target.outcomes import of_read
 from recollect.verify.target.pipe import Acked, Refresh, Said
-from recollect.verify.target.read_limits import NOBODY, REFUSALS, UNLIMITED, most_taken
+from recollect.verify.target.read_limits import (
+    LIMITS,
+    NOBODY,
+    Amounts,
+    budgets_in,
+    is_of_pages,
+    most_of_both,
+    wants_number,
+)
 from recollect.verify.target.registry import BUILT_IN, address_of, row_of
 from recollect.verify.target.returned import is_loss_marker
 from recollect.verify.target.role_and_content import arguments_of
-from recollect.verify.target.shape import BUDGETS, LIMITS, BadTarget, Shape, shape_of
+from recollect.verify.target.shape import BadTarget, Shape, shape_of
 
 TRAITS = ("single_writer", "one_process", "no_batches", "at_least_once", "ordered_by_clock")
 KEEPS_LAST = "keeps_last="
@@ -121,8 +130,8 @@ class Target:
         self._per_session = _takes_session(self._factory)
         self._stores: dict[str, Any] = {}
         self._read_raw: dict[str, list[Any]] = {}
-        self._most: int | None = None
-        """The highest limit that its reads take; None: not asked yet."""
+        self._most: Amounts | None = None
+        """The most that its reads take; None: not asked yet."""
         self.shape: Shape
 
     async def open(self) -> None:
@@ -184,10 +193,7 @@ class Target:
     @property
     def keeps_last(self) -> int | None:
         """How many messages of a session the store says it keeps, or gives at once; None means all of them."""
-        declared, given = self._declared_window, self._most
-        if given is None or given == UNLIMITED:
-            return declared
-        return given if declared is None else min(given, declared)
+        return (self._most or Amounts()).window(self._declared_window)
 
     @property
     def _declared_window(self) -> int | None:
@@ -339,37 +345,38 @@ class Target:
             return said_in((await self._call(store, "describe", described)).metadata), None
         store = await self._store(session)
         options: dict[str, Any] = {} if after is None else {"after": after}
-        most = self._most or UNLIMITED
         try:
-            raw = await self._limited(store, session, most, last, options)
-        except REFUSALS:
-            if self._most is not None:
+            raw = await self._limited(store, session, self._most or Amounts(), last, options)
+        except Exception as error:
+            if self._most is not None or of_read(error) == "unknown":
                 raise
-            most = await self.ask_for_the_most()
-            raw = await self._limited(store, session, most, last, options)
+            if await self.ask_for_the_most() == Amounts():
+                raise
+            raw = await self._limited(store, session, self._most or Amounts(), last, options)
         if last is None and after is None:
             self._read_raw[session] = raw
         sequence = raw[-1].sequence if raw and isinstance(raw[-1], Stored) else None
         return raw, sequence
 
     async def _limited(
-        self, store: Any, session: str, most: int, last: int | None, options: dict[str, Any]
+        self, store: Any, session: str, most: Amounts, last: int | None, options: dict[str, Any]
     ) -> list[Any]:
         methods = self._methods
-        limits = dict.fromkeys(methods.budgets, UNLIMITED)
+        limits = dict.fromkeys(methods.budgets, most.budget)
         if last is not None and methods.limits_to_last:
-            limits[methods.limit] = min(last, most)
+            limits[methods.limit] = min(last, most.limit)
         elif methods.always_limited:
-            limits[methods.limit] = most
+            limits[methods.limit] = most.limit
         return await _listed(await self._call(store, methods.read, session, **limits, **options))
 
-    async def ask_for_the_most(self) -> int:
-        """Finds out the highest limit that reads take; raises if the engine does not answer."""
+    async def ask_for_the_most(self) -> Amounts:
+        """Finds out the most that reads take; raises if the engine does not answer."""
+        methods = self._methods
 
-        async def read(most: int) -> object:
-            return await self._limited(await self._store(NOBODY), NOBODY, most, None, {})
+        async def read(amounts: Amounts) -> object:
+            return await self._limited(await self._store(NOBODY), NOBODY, amounts, None, {})
 
-        self._most = await most_taken(read) if self._methods.always_limited else UNLIMITED
+        self._most = await most_of_both(read, limited=methods.always_limited, budgeted=bool(methods.budgets))
         return self._most
 
     async def forget(self, session: str) -> None:
@@ -517,13 +524,10 @@ class _Methods:
         reader = inspect.getattr_static(type(store), read, None)
         self._read = {} if isinstance(reader, property) else parameters(getattr(store, read))
         self.limit = next((name for name in LIMITS if name in self._read), "")
-        # With an offset, a limit is the length of a page, counted from the oldest, and no claim about the newest.
-        self.limits_to_last = bool(self.limit) and not {"offset", "skip", "cursor"} & self._read.keys()
-        default = self._read[self.limit].default if self.limit else None
-        self.always_limited = default is inspect.Parameter.empty or (
-            isinstance(default, int) and not isinstance(default, bool)
-        )
-        self.budgets = [name for name in BUDGETS if name in self._read]
+        # The length of a page is no claim about the newest.
+        self.limits_to_last = bool(self.limit) and not is_of_pages(self._read)
+        self.always_limited = bool(self.limit) and wants_number(self._read[self.limit])
+        self.budgets = budgets_in(self._read)
         driven = isinstance(store, Driven)
         self.apart = arguments_of(getattr(store, write), keyed=not shape.per_session) if shape.apart else None
         if driven:
