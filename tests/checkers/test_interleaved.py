@@ -31,6 +31,16 @@ def test_an_operation_that_is_blamed_raised() -> None:
     assert script.verdict().status == "violated"
 
 
+@pytest.mark.parametrize(("workload", "name"), [("interleavings", "dropped"), ("turns", "silent-reset")])
+def test_an_empty_read_of_a_message_or_two_is_no_reset(workload: str, name: str) -> None:
+    """A cache that was filled too early, such as: nothing was wiped."""
+    script = Script(workload=workload)
+    script.append(0)
+    script.read(0, 0)
+    script.read(2)
+    assert names(script) == [name]
+
+
 def test_an_operation_that_never_ends_hangs() -> None:
     script = orders()
     script.append(0)

@@ -129,7 +129,7 @@ PLANTED = (
     Cell("with_threads:CompactsEveryTenth", "redis", "threads", GONE),
     Cell("with_threads:OneConnection", "sqlite", "threads", GONE),
     Cell("with_threads:WritersOnly", "sqlite", "threads", ("torn-turn",)),
-    Cell("with_threads:RollsBack", "sqlite", "threads", (*GONE, "torn-turn", "silent-reset")),
+    Cell("with_threads:RollsBack", "sqlite", "threads", (*GONE, "torn-turn")),
     Cell("with_threads:LockBeforeCommit", "sqlite", "threads", GONE),
     Cell("with_threads:TwoLocks", "sqlite", "threads", ("hang",)),
     Cell("with_threads:PausesBetween", "sqlite", "threads", GONE),
