@@ -51,6 +51,42 @@ def says_false(script: Script, *, shown: bool) -> Script:
     return script
 
 
+@pytest.mark.parametrize(
+    ("error", "status"),
+    [("InvalidRequestError: in use", "unknown"), ("Conflict: later", "held"), ("ConversationFull", "held")],
+)
+def test_a_store_that_mostly_raises_although_nothing_was_broken_has_not_held(error: str, status: str) -> None:
+    """Unless it raises what it has declared as an answer."""
+    script = Script(fault="none", expected_errors=("ConversationFull",))
+    script.inject("none")
+    script.heal("none")
+    for _ in range(3):
+        script.append(1)
+        for _ in range(2):
+            script.begin(3)
+            script.unknown(3, error)
+    script.read(2, 0, 3, 6)
+    verdict = script.verdict()
+    assert verdict.status == status
+    if status == "unknown":
+        assert verdict.reason == (
+            "nothing was broken, and 6 of 9 writes raised; the most frequent error: InvalidRequestError: in use"
+        )
+
+
+def test_what_a_store_does_not_take_is_not_judged() -> None:
+    script = Script(fault="none")
+    script.inject("none")
+    script.heal("none")
+    for _ in range(3):
+        script.append(1)
+        for _ in range(2):
+            script.begin(3, contents=("blocks with an image",))
+            script.unknown(3, "TypeError: text only")
+    script.read(2, 0, 3, 6)
+    assert script.verdict().status == "held"
+
+
 def test_writes_that_return_false_do_not_succeed() -> None:
     assert says_false(healed(), shown=False).names() == ["does-not-recover"]
 

@@ -305,8 +305,8 @@ class Evidence:
     """How often each retried turn was sent."""
     failed: set[int] = field(default_factory=set)
     unknown: set[int] = field(default_factory=set)
-    said_false: set[int] = field(default_factory=set)
-    """Turns for which the store returned `False`."""
+    said: dict[int, str] = field(default_factory=dict)
+    """By turn that was not acknowledged at once: the name of the latest error."""
     retention: dict[int, Retention] = field(default_factory=dict)
     bases: dict[int, int] = field(default_factory=dict)
     parts: dict[int, list[int]] = field(default_factory=dict)

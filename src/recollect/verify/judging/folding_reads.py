@@ -78,7 +78,7 @@ class ReadFolder:
             self._extend(session, chain, read, tail)
             for message, entered in moved:  # still there, only coded again because something before it left
                 self._entered[message] = entered
-        floor = self._first_shown(session, chain) if part else NEVER
+        floor = _first_shown(session, chain) if part else NEVER
         if removed:
             self._leave(session, chain, read, removed, floor)
         if chain.pending:
@@ -104,7 +104,7 @@ class ReadFolder:
         if seen.tail:
             tail = self.evidence.odds.decode_tail(seen) if seen.odd else from_runs(seen.tail)
             self._extend(session, chain, read, tail)
-        floor = self._first_shown(session, chain) if ask.after is None else ask.after
+        floor = _first_shown(session, chain) if ask.after is None else ask.after
         if floor != NEVER and floor < len(self._turns):
             # Numbers grow with time, so what slid out of the window cannot come after its floor.
             if removed and (session.missing or max(removed) > floor):
@@ -116,15 +116,6 @@ class ReadFolder:
         if session.taken_back is not None:
             removals.find_returned(self.evidence, session, chain, read, tail)
         chain.last_read = read
-
-    def _first_shown(self, session: SessionEvidence, chain: Chain) -> int:
-        """The message from which on a window has to show everything. If it begins with the oldest one, that may be a
-        prompt that is always kept, and the next one counts."""
-        known = (message for message in chain.view if message >= 0)
-        first = next(known, NEVER)
-        seen_first = session.whole.view[:1] if session.shows_everything != NEVER else []
-        is_oldest = first == session.oldest or (chain is session.window and first in seen_first)
-        return next(known, first) if is_oldest else first
 
     def _open_window(self, session: SessionEvidence) -> Chain:
         """The first window of a session is held against the whole reads and acknowledgements before it."""
@@ -495,3 +486,13 @@ class ReadFolder:
             elif acknowledged < life.surely_before <= evidence.read_invoked[read]:
                 overdue = Overdue(message, read, life.renewed, life.age_s(low_s))
                 evidence.overdue.setdefault(message, overdue)
+
+
+def _first_shown(session: SessionEvidence, chain: Chain) -> int:
+    """The message from which on a window has to show everything. If it begins with the oldest one, that may be a
+    prompt that is always kept, and the next one counts."""
+    known = (message for message in chain.view if message >= 0)
+    first = next(known, NEVER)
+    seen_first = session.whole.view[:1] if session.shows_everything != NEVER else []
+    is_oldest = first == session.oldest or (chain is session.window and first in seen_first)
+    return next(known, first) if is_oldest else first

@@ -31,7 +31,6 @@ from recollect.verify.judging.evidence import (
 from recollect.verify.judging.folding_reads import ReadFolder
 from recollect.verify.judging.history import AnyHistory, HistoryError
 from recollect.verify.judging.op import (
-    SAYS_FALSE,
     Acknowledged,
     BadEnd,
     Context,
@@ -331,8 +330,8 @@ class _Collector:
     def _not_acknowledged(self, session: SessionEvidence, turn: int, ended: Event) -> None:
         """An attempt failed or is in doubt; over several attempts, doubt outweighs failure."""
         evidence = self.evidence
+        evidence.said[turn] = _name_of(ended.error)
         if ended.kind == "unknown":
-            evidence.said_false |= {turn} if _name_of(ended.error) == SAYS_FALSE else set()
             evidence.unknown_outcomes += 1
             session.unknown_messages += len(evidence.turn_messages(turn))
             evidence.unknown.add(turn)

@@ -16,6 +16,7 @@ from recollect.verify.judging.evidence import (
     Evidence,
     Loss,
 )
+from recollect.verify.judging.op import SAYS_FALSE
 
 
 def losses(evidence: Evidence) -> list[Loss]:
@@ -62,8 +63,9 @@ def stored_and_false(evidence: Evidence) -> list[int]:
     """Turns for which the store returned `False`, and that a read shows."""
     return [
         turn
-        for turn in evidence.said_false
-        if evidence.turn_done[turn] == NEVER
+        for turn, said in evidence.said.items()
+        if said == SAYS_FALSE
+        and evidence.turn_done[turn] == NEVER
         and any(was_seen(evidence, message) for message in evidence.turn_messages(turn))
     ]
 

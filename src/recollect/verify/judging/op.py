@@ -230,6 +230,9 @@ class Event(msgspec.Struct, omit_defaults=True, gc=False):
 OK_OPS_MIN = 10
 SAYS_FALSE = "NotAcknowledged"
 """The error of a write that returned `False`."""
+ANSWERS = frozenset({"Conflict", "Refused", SAYS_FALSE})
+"""Errors that are answers: they say truthfully that nothing was written, and why; or the store did not raise, and
+returned `False`."""
 
 
 class HistoryHeader(msgspec.Struct, frozen=True, kw_only=True):

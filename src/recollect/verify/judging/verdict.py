@@ -20,8 +20,10 @@ from recollect.verify.judging.coverage import coverage
 from recollect.verify.judging.detection import Detection, lead_of, name_of
 from recollect.verify.judging.evidence import (
     CLAIMS,
+    CLOCK_FAULTS,
     IN_WHOLE,
     NEVER,
+    NOT_A_DISTURBANCE,
     NOTICED,
     OLDER_DATA,
     UNSAFE_COPY,
@@ -31,6 +33,7 @@ from recollect.verify.judging.evidence import (
     TakenBack,
 )
 from recollect.verify.judging.losses import loss_after_s, loss_window_s, losses, stored_and_false
+from recollect.verify.judging.op import ANSWERS
 from recollect.verify.judging.survivors import overlapped, partly_lost
 
 Status = Literal["held", "documented-loss", "exposed", "violated", "unknown", "skipped"]
@@ -474,6 +477,36 @@ def _usual_error(evidence: Evidence) -> str:
     return f"; the most frequent error: {error}" if error else ""
 
 
+def _few_writes(evidence: Evidence) -> str | None:
+    """Why the acknowledged writes say little about the store, or None."""
+    if not evidence.acked:
+        return "no write was acknowledged" + _usual_error(evidence)
+    if (stored := len(stored_and_false(evidence))) > evidence.acked:
+        return (
+            f"{counted(stored, 'write')} returned False, and reads show what they wrote: False means that it was not "
+            "stored, so it would not be missed. Return nothing, or not False, where it was"
+        )
+    raised, done = _raised(evidence), _acknowledged(evidence)
+    if evidence.header.fault in NOT_A_DISTURBANCE - CLOCK_FAULTS and raised > done:
+        return f"nothing was broken, and {raised} of {raised + done} writes raised" + _usual_error(evidence)
+    return None
+
+
+def _raised(evidence: Evidence) -> int:
+    """How many writes of plain messages ended with an error that the store does not declare as an answer."""
+    answers = ANSWERS | set(evidence.header.expected_errors)
+    return sum(
+        said not in answers
+        and evidence.turn_done[turn] == NEVER
+        and evidence.turn_first[turn] not in evidence.contents
+        for turn, said in evidence.said.items()
+    )
+
+
+def _acknowledged(evidence: Evidence) -> int:
+    return sum(evidence.turn_done[turn] != NEVER for turn in range(len(evidence.turn_first)))
+
+
 _BEFORE_ANYTHING = (
     ". What a store needs before its first call, such as a connection or a table, belongs in the factory, which may be"
     " `async def`"
@@ -495,13 +528,8 @@ def _doubt(evidence: Evidence, crashes: list[Crash]) -> str | None:
     if evidence.ok_ops < header.ok_ops_min:
         few = f"only {counted(evidence.ok_ops, 'operation')} succeeded, {header.ok_ops_min} are needed"
         return few + _usual_error(evidence) + ("" if evidence.ok_ops else _BEFORE_ANYTHING)
-    if not evidence.acked:
-        return "no write was acknowledged" + _usual_error(evidence)
-    if (stored := len(stored_and_false(evidence))) > evidence.acked:
-        return (
-            f"{counted(stored, 'write')} returned False, and reads show what they wrote: False means that it was not "
-            "stored, so it would not be missed. Return nothing, or not False, where it was"
-        )
+    if (unwritten := _few_writes(evidence)) is not None:
+        return unwritten
     if evidence.refusals:
         return None  # the engine's refusal is the conclusion, and nothing could be read after it
     parts = header.fault.split("+") if header.fault else []

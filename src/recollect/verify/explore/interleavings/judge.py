@@ -13,11 +13,11 @@ import msgspec
 from recollect import __version__
 from recollect.verify.explore.interleavings.dialogues import NUMBERS_PER_SCHEDULE
 from recollect.verify.explore.interleavings.program import ClientsProgram
-from recollect.verify.explore.interleavings.schedule_history import EXPECTED, ScheduleHistory
+from recollect.verify.explore.interleavings.schedule_history import ScheduleHistory
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.history import RecordedHistory
-from recollect.verify.judging.op import Event, HistoryHeader, Trait
+from recollect.verify.judging.op import ANSWERS, Event, HistoryHeader, Trait
 from recollect.verify.judging.verdict import Anomaly
 
 _decode = msgspec.json.Decoder(Event).decode
@@ -61,7 +61,7 @@ class Judge:
             ok_ops_min=0,
             ends=True,
         )
-        self._expected = EXPECTED | expected_errors
+        self._expected = ANSWERS | expected_errors
         self._known: dict[bytes, JudgedSchedule] = {}
         self._schedules = 0
 

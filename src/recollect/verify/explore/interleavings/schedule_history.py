@@ -19,7 +19,7 @@ from recollect.verify.explore.interleavings.dialogues import NUMBERS_PER_SCHEDUL
 from recollect.verify.explore.interleavings.program import ProgramOp, spans
 from recollect.verify.judging.history import HistoryWriter
 from recollect.verify.judging.op import (
-    SAYS_FALSE,
+    ANSWERS,
     Acknowledged,
     BadEnd,
     Element,
@@ -35,10 +35,6 @@ from recollect.verify.target.marked_text import Recognised, mark
 BEFORE = 98
 """The process number under which earlier messages were appended."""
 AFTERWARDS = 99
-
-EXPECTED = frozenset({"Conflict", "Refused", SAYS_FALSE})
-"""Errors that are answers: they say truthfully that nothing was written, and why; or the store did not raise, and
-returned `False`."""
 
 Note = Callable[[str, str], None]
 """Tells the log what happened: its kind, and a few words."""
@@ -56,7 +52,7 @@ class _LatestRead(NamedTuple):
 class ScheduleHistory:
     """Records one schedule."""
 
-    def __init__(self, header: HistoryHeader, base: int, expected: frozenset[str] = EXPECTED) -> None:
+    def __init__(self, header: HistoryHeader, base: int, expected: frozenset[str] = ANSWERS) -> None:
         """`base` is added to the numbers inside the messages, so that no other schedule has the same ones. `expected`
         are the names of errors that are answers."""
         ticks = count()
