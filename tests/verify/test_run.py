@@ -124,6 +124,18 @@ def test_what_hangs_although_nothing_was_broken_proves_nothing(
     assert "nothing was broken, and an append took longer than" in (verdict.reason or "")
 
 
+@pytest.mark.parametrize(("store", "status"), [("factory", "unknown"), ("twin", "held")])
+def test_what_hangs_because_another_caller_gave_up_has_not_held(
+    store: str, status: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("recollect.verify.running.driver.OPERATION_TIMEOUT_S", 2.0)
+    target = f"tests.verify.flushes:{store}"
+    _, verdict = run(tmp_path, target, "wal-full", "cancel", engine="sqlite", workload="turns")
+    assert verdict.status == status
+    if status == "unknown":
+        assert "nothing was broken, and an append took longer than" in (verdict.reason or "")
+
+
 def test_a_target_that_ends_its_own_process_is_named(tmp_path: Path) -> None:
     one, verdict = run(
         tmp_path, "tests.verify.stores:suicidal", "wal-full", "kill-app", engine="sqlite", workload="turns"

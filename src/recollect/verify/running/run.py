@@ -43,6 +43,9 @@ from recollect.verify.target.workers import TargetBroken, Worker, WorkerDied
 RECOVERY_TIMEOUT_S = 4.0
 """Longer than `does-not-recover` waits before it reports an outage."""
 
+UNBROKEN = frozenset({UNDISTURBED, "concurrent-writers", "cancel"})
+"""The faults under which the engine works as ever."""
+
 FIRST_TIMEOUT_S = 5.0
 
 FILL_IDLE_S = 20.0
@@ -245,7 +248,7 @@ class Run:
         self._ask_the_engine(transcript)
         if transcript.kinds and (remark := left_out(self._clients.abilities, transcript.kinds)) is not None:
             self.notes.remarks.append(remark)
-        if self.scenario.fault == UNDISTURBED and driver.hung is not None:
+        if self.scenario.fault in UNBROKEN and driver.hung is not None:
             raise RunStopped(
                 f"nothing was broken, and {driver.hung}: what would have come after it is not known"
             )
