@@ -160,6 +160,7 @@ CORRECT = (
     Cell("replacing:in_one_step", "redis", "tasks"),
     Cell("redis_tasks:ClosesWhenCancelled", "redis", "tasks", cancel=True),
     Cell("redis_tasks:LockGivenBack", "redis", "tasks", cancel=True),
+    Cell("redis_used:FinishedAnyway", "redis", "tasks", cancel=True),
     Cell("postgres_tasks:counter_is_the_lock", "postgres", "tasks"),
     Cell("postgres_tasks:advisory_lock", "postgres", "tasks"),
     Cell("sqlite_tasks:OneJob", "sqlite", "tasks"),

@@ -64,6 +64,14 @@ def test_a_store_that_a_rehearsal_spoils_is_rehearsed_all_the_same(tmp_path: Pat
     assert explored.doubt is None
 
 
+def test_a_connection_that_we_end_accuses_nobody(tmp_path: Path) -> None:
+    """Before a store is used again, idle connections may be ended. A driver that never tries again would raise then."""
+    (cell,) = (each for each in CORRECT if each.store == "redis_used:FinishedAnyway")
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a a r",)).found
+    assert found.failure is None, found.failure
+    assert found.trouble is None
+
+
 def test_false_is_an_answer_and_not_an_error(tmp_path: Path) -> None:
     """Such as: this turn was stored before."""
     (cell,) = (each for each in CORRECT if each.store == "redis_tasks:SaysWhetherItWasNew")

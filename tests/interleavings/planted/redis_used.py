@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
+
+import redis.asyncio as redis
 
 from recollect.verify.engines import Endpoint
 from tests.interleavings.planted.redis_tasks import Messages, OneCommand
@@ -71,3 +74,17 @@ class FailsOnce(OneCommand):
         if FailsOnce.appends == 20:
             raise RuntimeError("once")
         await super().append(session, messages)
+
+
+class FinishedAnyway(OneCommand):
+    """Nothing wrong: a write is finished even if its caller gives up. Its driver never tries again."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.client: Any = redis.Redis.from_url(endpoint.url, retry=None)
+        self.writes: set[asyncio.Future[None]] = set()
+
+    async def append(self, session: str, messages: Messages) -> None:
+        write = asyncio.ensure_future(super().append(session, messages))
+        self.writes.add(write)
+        write.add_done_callback(self.writes.discard)
+        await asyncio.shield(write)

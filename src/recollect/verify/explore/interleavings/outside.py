@@ -163,6 +163,11 @@ class Outside:
         self._sockets.ours()
         return loop
 
+    def close_loop(self, loop: SteppedLoop) -> None:
+        for connection in self.connections:
+            connection.end()
+        loop.close()
+
     def begin_schedule(self) -> None:
         self.connections = self.open_connections
         self._places = {}

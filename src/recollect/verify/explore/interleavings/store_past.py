@@ -30,6 +30,8 @@ class StorePast:
     """The schedules that this store was used for, without what was rehearsed."""
     trusts: bool = True
     """False once a schedule went otherwise because of what a store remembers."""
+    is_unmoved: bool | None = None
+    """Whether they go on as ever when idle connections were ended; None: not tried yet."""
     spoiling: set[tuple[ClientsProgram, int]] = field(default_factory=set)
     """Rehearsals that damage a store, and are left out from then on."""
     clients_max: int = 0

@@ -18,6 +18,7 @@ import asyncio
 import contextlib
 import random
 from collections.abc import Coroutine, Generator
+from functools import partial
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
@@ -215,7 +216,7 @@ class TaskWorld:
                 return True
         for _ in range(2):
             if self._connections > connections:
-                if not self._ends_idle(self._connections - connections):
+                if not self._ends_idle(program, self._connections - connections):
                     return False
                 self._read(program)  # a store notices when it next takes one
                 if self._is_calm():
@@ -229,19 +230,24 @@ class TaskWorld:
                 return False
         return False
 
-    def _ends_idle(self, count: int) -> bool:
-        """Ends so many idle connections, as an engine may; the store should take no notice."""
-        if not self._outside.is_at_rest:
+    def _ends_idle(self, program: ClientsProgram, count: int) -> bool:
+        """Ends so many idle connections, as an engine may. A store whose driver does not try again raises then, which
+        is our doing: it is tried once, with all of them, and that store is not used again."""
+        is_trial = self._past.is_unmoved is None
+        if not self._outside.is_at_rest or self._past.is_unmoved is False:
             return False
-        self._in_loop(self._outside.hang_up(count))
-        return True
+        self._in_loop(self._outside.hang_up(self._connections if is_trial else count))
+        if is_trial:
+            with contextlib.suppress(Unfinished):
+                self._one(program, started(Alternating(1)), 0)
+            self._past.is_unmoved = not self._dirty
+        return not is_trial
 
     def _is_calm(self) -> bool:
         return self._calm is not None and self._calm == self._look()
 
     def _look(self) -> tuple[int, ...] | None:
-        """What can be seen of a store that nobody uses; None if something is under way, or nothing can be seen, as of a
-        database inside the process."""
+        """What can be seen of a store that nobody uses; None if something is under way, or its engine is inside."""
         assert self._loop is not None
         if self._endpoint.port is None or not self._outside.is_at_rest:
             return None
@@ -335,15 +341,16 @@ class TaskWorld:
     async def _opening(self) -> None:
         self._target = Target(self._spec, self._endpoint, self._form)
         await self._target.open()
-        stores, is_past = self._target.stores, self.session.is_past
-        self._memory = StoreMemory(*stores, is_past=is_past)
-        self._shape = StoreMemory(*stores, is_past=is_past, only_shape=True)
+        remembered = partial(StoreMemory, *self._target.stores, is_past=self.session.is_past)
+        self._memory, self._shape = remembered(), remembered(only_shape=True)
 
     def _in_loop(self, work: Coroutine[Any, Any, None]) -> None:
         """Runs it in our loop, with the loop's clock."""
         assert self._loop is not None
         try:
-            statements = told_statements(self._tell_statement, self._see_statements)
+            statements = told_statements(
+                self._tell_statement, partial(setattr, self, "_sees_statements", True)
+            )
             with self._outside.entered(self._loop), statements:
                 self._loop.run_until_complete(work)
         finally:
@@ -354,9 +361,7 @@ class TaskWorld:
             return
         with contextlib.suppress(Exception, asyncio.CancelledError):
             self._in_loop(_closing(self._target))
-        for connection in self._outside.connections:
-            connection.end()
-        self._loop.close()
+        self._outside.close_loop(self._loop)
         self._loop = None
 
     # ---- choosing what happens next
@@ -433,8 +438,7 @@ class TaskWorld:
                 self._pending |= WRITES_ALL
             self._pending.add((MEMORY, blind or now != self._fingerprint))
             self._fingerprint = now
-            timers = self._loop.timers_set if self._loop is not None else 0
-            if timers != self._timers_set:
+            if (timers := self._loop.timers_set if self._loop is not None else 0) != self._timers_set:
                 self._pending.add((TIME, False))
             self._timers_set = timers
 
@@ -455,9 +459,6 @@ class TaskWorld:
     def note(self, actor: str, kind: str, label: str, told: str = "") -> None:
         if not self._free:
             self._course.note(actor, kind, label, told)
-
-    def _see_statements(self) -> None:
-        self._sees_statements = True
 
     def _tell_statement(self, sql: str) -> None:
         """Whoever's step is under way has asked for it."""
@@ -550,8 +551,7 @@ class TaskWorld:
         except (Diverged, Redundant) as error:
             self._abandon(error)
             return
-        for seat in self._seats:
-            if seat.busy:
-                self._history.hangs(seat.number)
-                self.note(seat.name, "hang", "waits for ever")
+        for seat in filter(lambda one: one.busy, self._seats):
+            self._history.hangs(seat.number)
+            self.note(seat.name, "hang", "waits for ever")
         self._done.set_result(None)
