@@ -37,6 +37,22 @@ def test_one_sentence() -> None:
     assert told == "A read nothing; B wrote m1 and was acknowledged; A was cancelled: m1 is gone."
 
 
+def test_what_was_given_up_and_arrives_is_not_what_was_acknowledged() -> None:
+    steps = (
+        LoggedStep("A", "begin", "append m0"),
+        LoggedStep("A", "cancel", ""),
+        LoggedStep("A", "end", "cancelled"),
+        LoggedStep("A", "begin", "append m1"),
+        LoggedStep("A", "arrive", "SET chat:s0", "writes m1"),
+        LoggedStep("A", "arrive", "SET chat:s0", "writes m0"),
+        LoggedStep("A", "end", "ok"),
+    )
+    told = sentence(msgspec.structs.replace(failed("dropped", "…", "m1", program="a a"), steps=steps))
+    assert told == (
+        "A was cancelled; A wrote m1; what A had given up wrote m0; A was acknowledged: m1 is gone."
+    )
+
+
 def test_a_pool_that_resets_a_connection_is_not_told() -> None:
     reset = LoggedStep("A", "arrive", "SELECT pg_advisory_unlock_all(); CLOSE ALL;", "reads nothing")
     failure = failed("lost-update", "…", "m1")

@@ -137,8 +137,14 @@ def sentence(failure: FailedSchedule) -> str:
     if any(step.kind == "line" for step in steps):
         parts = _told_by_operations(_without_quiet_lines(_rows(steps)))
     else:
+        begun: dict[str, str] = {}
+        given_up: set[str] = set()
         for step in steps:
-            _add_part(parts, step)
+            if step.kind == "begin":
+                begun[step.actor] = step.label
+            elif step.kind == "cancel":
+                given_up.update(begun.get(step.actor, "").split()[1:])
+            _add_part(parts, step, given_up)
     if parts and (before := ClientsProgram.parse(failure.program).before):
         parts.insert(0, f"{counted(before, 'message')} had been appended")
     if parts and failure.past:
@@ -146,10 +152,13 @@ def sentence(failure: FailedSchedule) -> str:
     return "; ".join(parts) + f": {conclusion(failure)}" if parts else conclusion(failure)
 
 
-def _add_part(parts: list[str], step: LoggedStep) -> None:
+def _add_part(parts: list[str], step: LoggedStep, given_up: set[str]) -> None:
+    """What was given up may still arrive; it is not what its caller does by then."""
     actor, kind, label, told = step
     if kind == "arrive" and told:
-        parts.append(f"{actor} {told.replace('writes', 'wrote').replace('reads', 'read')}")
+        late = told.startswith("writes") and not given_up.isdisjoint(told.split())
+        who = f"what {actor} had given up" if late else actor
+        parts.append(f"{who} {told.replace('writes', 'wrote').replace('reads', 'read')}")
     elif kind == "cancel":
         parts.append(f"{actor} was cancelled {label}".rstrip())
     elif kind == "hang":
