@@ -163,7 +163,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         """Stores a checkpoint and the channel values that are new in it, in one step."""
         row, values, unchanged = self._row(config, checkpoint, metadata, new_versions)
         if row.base == row.id:
-            row = self._loop.wait(self._put_again(row))
+            row = self._loop.wait(_put_again(self._shelf, row))
         self._change(
             lambda near: near.put_here(row, values, unchanged),
             lambda: self._shelf.put(row, values, unchanged),
@@ -180,7 +180,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         """`put`."""
         row, values, unchanged = self._row(config, checkpoint, metadata, new_versions)
         if row.base == row.id:
-            row = await self._loop.reach(self._put_again(row))
+            row = await self._loop.reach(_put_again(self._shelf, row))
         await self._achange(
             lambda near: near.put_here(row, values, unchanged),
             lambda: self._shelf.put(row, values, unchanged),
@@ -314,11 +314,6 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         found = await self._shelf.get(_place(config), key(given) if given else None)
         return None if found is None else self._tuple(found)
 
-    async def _put_again(self, row: CheckpointRow) -> CheckpointRow:
-        """A checkpoint that is put with its own config, to change its metadata, keeps its parent."""
-        found = await self._shelf.get(row.place, row.id)
-        return msgspec.structs.replace(row, parent=None if found is None else found.row.parent)
-
     async def _page(
         self, listing: CheckpointListing
     ) -> "tuple[list_[CheckpointTuple], CheckpointListing | None]":
@@ -448,8 +443,8 @@ class RecollectSaver(BaseCheckpointSaver[str]):
             parent,
             key(str(run)) if run else None,
             list_(channels),
-            self._dumped(rest, "names of channels and nodes"),
-            self._dumped(whole_metadata, "metadata"),
+            _dumped(self.serde, rest, "names of channels and nodes"),
+            _dumped(self.serde, whole_metadata, "metadata"),
             base=parent,
         )
         values = {
@@ -471,7 +466,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
                 WRITES_IDX_MAP.get(channel, number),
                 key(channel),
                 key(path),
-                self._dumped(value, f"a write to channel {channel!r}"),
+                _dumped(self.serde, value, f"a write to channel {channel!r}"),
             )
             for number, (channel, value) in enumerate(writes)
         ]
@@ -479,19 +474,7 @@ class RecollectSaver(BaseCheckpointSaver[str]):
     def _dumped_channel(self, channel_values: Mapping[str, Any], channel: str) -> bytes | None:
         if channel not in channel_values:
             return None
-        return self._dumped(channel_values[channel], f"channel {channel!r}")
-
-    def _dumped(self, value: Any, what: str) -> bytes:
-        """A value as bytes. LangGraph's serializer writes a question mark for half of a character; we refuse that."""
-        kind, data = self.serde.dumps_typed(value)
-        encrypted = "+" in kind  # as `EncryptedSerializer` names it: no question mark is seen there
-        pickled = kind.startswith("pickle")  # which has every text as it is
-        if not pickled and (encrypted or b"?" in data) and has_half_character(value):
-            raise Refused(
-                f"{what}: a text with half of a character (a lone surrogate) cannot be kept; "
-                "cut texts between characters"
-            )
-        return packed(kind, data)
+        return _dumped(self.serde, channel_values[channel], f"channel {channel!r}")
 
     def _tuple(self, found: FoundCheckpoint) -> CheckpointTuple:
         row = found.row
@@ -535,6 +518,25 @@ class RecollectSaver(BaseCheckpointSaver[str]):
         channel = text_of(write.channel)
         value = self.serde.loads_typed(unpacked(write.value, f"a write to channel {channel!r}"))
         return text_of(write.task), channel, value
+
+
+async def _put_again(shelf: Shelf, row: CheckpointRow) -> CheckpointRow:
+    """A checkpoint that is put with its own config, to change its metadata, keeps its parent."""
+    found = await shelf.get(row.place, row.id)
+    return msgspec.structs.replace(row, parent=None if found is None else found.row.parent)
+
+
+def _dumped(serde: SerializerProtocol, value: Any, what: str) -> bytes:
+    """A value as bytes. LangGraph's serializer writes a question mark for half of a character; we refuse that."""
+    kind, data = serde.dumps_typed(value)
+    encrypted = "+" in kind  # as `EncryptedSerializer` names it: no question mark is seen there
+    pickled = kind.startswith("pickle")  # which has every text as it is
+    if not pickled and (encrypted or b"?" in data) and has_half_character(value):
+        raise Refused(
+            f"{what}: a text with half of a character (a lone surrogate) cannot be kept; "
+            "cut texts between characters"
+        )
+    return packed(kind, data)
 
 
 async def _opened(kind: Any, url: str, options: Options) -> tuple[Shelf, SaverWitness | None]:
