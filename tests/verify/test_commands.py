@@ -126,6 +126,25 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
             "--require is given 2 times (fsynced, written)",
         ),
         (["verify", "redis", "--previous", "old"], "--previous 'old': the factory of the other release"),
+        (
+            ["verify", "redis", "--previous", "no.such:thing"],
+            "--previous: target 'no.such:thing': no module 'no'",
+        ),
+        (
+            [
+                "verify",
+                "tests.verify.stores:in_file",
+                "--engine",
+                "sqlite",
+                "--previous",
+                "tests.verify.stores:nope",
+            ],
+            "--previous: target 'tests.verify.stores:nope': tests.verify.stores has no 'nope'",
+        ),
+        (
+            ["verify", "redis", "--provider", "redis://127.0.0.1:1/0"],
+            "redis://127.0.0.1:1/0 cannot be used: [Errno 111] Connection refused",
+        ),
         (["explore", "redis", "--seconds", "3"], "--seconds belongs to --interleavings"),
         (["explore", "redis", "--bound", "0"], "--bound belongs to --interleavings"),
         (["report", "no-such-folder"], "no-such-folder"),

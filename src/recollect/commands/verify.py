@@ -426,17 +426,18 @@ def _lay_out_on_one(request: VerifyRequest, pool: CellPool) -> tuple[list[Cell],
         echo(str(bad), err=True)
         raise typer.Exit(exit_codes.USAGE) from None
     if not usable and not any(found.no_engine for found in seen.values()):
-        for found in seen.values():
-            echo(found.refusal or "", err=True)
+        for refusal in dict.fromkeys(found.refusal or "" for found in seen.values()):
+            echo(refusal, err=True)
         ours = any(found.internal for found in seen.values())
         raise typer.Exit(exit_codes.INTERNAL if ours else exit_codes.USAGE)
     return cells, broken
 
 
 def _look(request: VerifyRequest, pool: CellPool) -> dict[str, TargetSeen]:
-    """What each target can do. Targets that are not ours are opened in another process."""
+    """What each target can do. What is not ours is opened in another process: a target, an address, `--previous`."""
+    ours = BUILT_IN if request.url is None and request.previous is None else ()
     return {
-        target: TargetSeen(tuple(OUR_ABILITIES[target])) if target in BUILT_IN else pool.look(request, target)
+        target: TargetSeen(tuple(OUR_ABILITIES[target])) if target in ours else pool.look(request, target)
         for target in request.targets
     }
 

@@ -9,7 +9,9 @@ from recollect.verify.host import folder
 from recollect.verify.matrix.selection import VerifyRequest, engine_of
 from recollect.verify.target import form_trial
 from recollect.verify.target.registry import BUILT_IN, imports_of, modules_of
-from recollect.verify.target.workers import Workers
+from recollect.verify.target.shape import BadTarget
+from recollect.verify.target.target import resolve
+from recollect.verify.target.workers import TargetBroken, Workers
 
 _OF_STORES = frozenset(
     {"forget", "batches", "turn", "expect", "last", "after", "retract", "replace", "append_many", "fork"}
@@ -24,7 +26,12 @@ def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
 
     It runs the target's code and starts a fork server, so the command line has a cell process do it (`CellPool.look`).
     """
-    if target in BUILT_IN:
+    if request.previous is not None and request.previous_python is None:
+        try:
+            resolve(request.previous)
+        except BadTarget as wrong:
+            raise TargetBroken(f"--previous: {wrong}") from None
+    if target in BUILT_IN and request.url is None:
         return OUR_ABILITIES[target]
     config = None if request.engine_config is None else Path(request.engine_config)
     with tempfile.TemporaryDirectory(prefix="probe-", dir=folder.current()) as scratch:
@@ -39,6 +46,8 @@ def abilities_of(request: VerifyRequest, target: str) -> frozenset[str]:
         workers = Workers(Path(scratch) / "target.log", imports)
         try:
             endpoint = engine.start()
+            if target in BUILT_IN:  # only the address was in doubt
+                return OUR_ABILITIES[target]
             worker, ready = workers.start(target, endpoint, prepare=True)
             workers.close(worker)
             return frozenset(form_trial.settled(workers, target, endpoint, ready).abilities)
