@@ -2,17 +2,21 @@
 
 import json
 import shutil
+from io import StringIO
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from recollect.cli import build
 from recollect.verify.judging.half_turns import INTERLEAVINGS
 from recollect.verify.judging.verdict import Status, Verdict
 from recollect.verify.matrix.results import INTERRUPTED, Result, Results, Trouble, exit_code
+from recollect.verify.report import terminal
 from recollect.verify.report.one_history import main
 from recollect.verify.running import scenario
 from recollect.verify.running.scenario import Scenario
@@ -143,6 +147,29 @@ def test_a_run_that_was_interrupted_proves_nothing(reason: str, code: int) -> No
     violated = Result(scenario=SCENARIO, verdict=Verdict(status="violated"))
     assert exit_code(Results(results=(held, left_out))) == code
     assert exit_code(Results(results=(held, left_out, violated))) == 1
+
+
+def test_a_budget_that_ends_before_any_fault_proves_nothing() -> None:
+    """Three cells held, and thirty-five were left out, among them those with several writers."""
+    bare = msgspec.structs.replace(SCENARIO, fault="none")
+    held, unseen = (
+        Result(scenario=bare, verdict=Verdict(status="held")),
+        Result(scenario=bare, verdict=Verdict(status="skipped", reason="budget")),
+    )
+    later = Result(scenario=SCENARIO, verdict=Verdict(status="skipped", reason="budget"))
+    struck = Result(scenario=SCENARIO, verdict=Verdict(status="held"))
+    says = "before any fault: what held proves nothing"
+    for cells, code in (
+        ((held, unseen, later), 3),
+        ((held, held, later), 0),
+        ((held, unseen, struck), 0),
+    ):
+        results = Results(results=cells)
+        assert exit_code(results) == code
+        console = Console(width=200, file=StringIO())
+        terminal.show(console, results)
+        assert isinstance(console.file, StringIO)
+        assert (says in console.file.getvalue()) is (code == 3)
 
 
 @pytest.mark.parametrize("strict", [False, True])

@@ -43,6 +43,9 @@ def test_the_first_cells_are_those_that_nothing_happens_to() -> None:
     assert bare == [cell.scenario for cell in cells[: len(bare)]]
     order = list(dict.fromkeys(scenario.variant for scenario in bare))
     assert order == ["one-writer", "several-writers", "several-callers"]
+    plain = ["turns", "rewrite", "search"]
+    hard = [scenario.workload not in plain for scenario in bare]
+    assert hard == sorted(hard), "plain use by one and by several comes before what is hard"
     assert {scenario.workload for scenario in bare} >= {"turns", "mixed", "trimmed", "forget"}
     assert {scenario.writers for scenario in bare if scenario.variant == "one-writer"} == {1}
 

@@ -25,9 +25,9 @@ from recollect.verify.running.scenario import Scenario
 SUMMARY = "results.json"
 HISTORY = "history.jsonl"
 INTERRUPTED = "interrupted"
+"""The reason of the cells that Ctrl-C or SIGTERM left out."""
 BUDGET = "budget"
 """Why a cell was skipped that there was no time for; a later round may have it."""
-"""The reason of the cells that Ctrl-C or SIGTERM left out."""
 
 Require = str
 """``written`` or ``fsynced``: what an acknowledged message must survive for the run to succeed. ``whole-sessions``: a
@@ -153,6 +153,13 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
             for status in WORST_FIRST
             if (count := sum(result.verdict.status == status for result in self.results))
         }
+
+    @property
+    def ended_before_faults(self) -> bool:
+        """Whether the time was over before the cells without a fault had run, and so before anything happened to the
+        store: what held then proves nothing."""
+        unseen = any(one.verdict.reason == BUDGET and one.scenario.fault == "none" for one in self.results)
+        return unseen and not any(one.began and one.scenario.fault != "none" for one in self.results)
 
     def reasons(self, status: Status) -> dict[str, list[Result]]:
         """The cells with this verdict by the reason that each gives."""
@@ -309,8 +316,8 @@ def replay_command(folder: str) -> str:
 
 
 def exit_code(results: Results, require: Require | None = None, *, strict: bool = False) -> int:
-    """The first that applies: 4 for an error of ours, 1 violated, 2 a target that cannot be opened, 3 unknown or
-    interrupted, 0.
+    """The first that applies: 4 for an error of ours, 1 violated, 2 a target that cannot be opened, 3 unknown,
+    interrupted or hardly begun, 0.
 
     A documented loss that is worse than required counts as violated; with `strict`, so does every documented loss and
     every `exposed`. What the baseline has does not count.
@@ -330,7 +337,8 @@ def exit_code(results: Results, require: Require | None = None, *, strict: bool 
         code = exit_codes.VIOLATED
     if code != exit_codes.VIOLATED and "unopened" in troubles:
         return exit_codes.USAGE
-    if code == exit_codes.HELD and any(result.verdict.reason == INTERRUPTED for result in results.results):
+    interrupted = any(result.verdict.reason == INTERRUPTED for result in results.results)
+    if code == exit_codes.HELD and (interrupted or results.ended_before_faults):
         return exit_codes.INCONCLUSIVE
     return code
 

@@ -142,7 +142,7 @@ OVERVIEW: dict[str, tuple[str, tuple[str, ...]]] = {
 }
 
 # Workloads of the faults that only mean something with a particular use of memory; the others take the default.
-# Cells without a fault come first: one writer, then several, each with the uses that are hard for it.
+# Cells without a fault come first: plain use by one writer and by several, then the uses that are hard for each.
 WORKLOADS_OF: dict[str, tuple[str, ...]] = {
     "none@one-writer": (
         "search",
@@ -497,16 +497,17 @@ def _workloads(
     return [*possible[:1], *((name, None) for name in beside if WORKLOADS[name].misfit(abilities) is None)]
 
 
-def _rank(scenario: Scenario, abilities: frozenset[str]) -> tuple[int, int]:
+def _rank(scenario: Scenario, abilities: frozenset[str]) -> tuple[int, int, int]:
     order = {name: rank for rank, name in enumerate(CORE_FAULTS)}
     policies = CORE_POLICIES.get(scenario.engine_kind, ())
     behind = policies.index(scenario.policy) if scenario.policy in policies else len(policies)
     if scenario.fault == "none":
-        return -1, behind
+        # Plain use by one writer, then by several, then what is hard: a budget that is short leaves out the end.
+        return -1, scenario.workload not in DEFAULT_WORKLOADS, behind
     if scenario.fault == "clock-forward" and (scenario.retain_s is not None or "expires" in abilities):
-        return 0, behind  # somebody has said how long memory lives: that is not left out for lack of time
+        return 0, behind, 0  # somebody has said how long memory lives: that is not left out for lack of time
     last = len(order) + is_compound(scenario.fault)  # after its parts
-    return order.get(scenario.fault, last) + 2 * behind, behind
+    return order.get(scenario.fault, last) + 2 * behind, behind, 0
 
 
 def _nearest_or_all(name: str, known: Iterable[str]) -> str:

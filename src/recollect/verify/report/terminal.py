@@ -271,6 +271,12 @@ def _count(console: Console, results: Results, found: Sequence[Finding]) -> None
         f"{counts} ({seeds}){bugs}",
         highlight=False,
     )
+    if results.ended_before_faults:
+        text = (
+            "the time was over before all cells without a fault had run, and before any fault: what held proves "
+            "nothing yet; give a larger --budget"
+        )
+        console.print(Text(text, style="yellow"))
 
 
 def _baseline(console: Console, results: Results) -> None:
