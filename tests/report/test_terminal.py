@@ -270,7 +270,7 @@ def test_a_cell_whose_target_did_not_open_is_not_counted_as_one_that_ran() -> No
     unopened = Verdict(status="unknown", reason="it did not open")
     never = msgspec.structs.replace(result("a:make", "unknown", fault="cut"), verdict=unopened)
     text = shown(result("a:make", "held", operations=5), result("a:make", "unknown", operations=2), never)
-    assert "2 cells ran, 7 operations" in text
+    assert "2 of 3 cells ran, 7 operations" in text
     assert "2 unknown, 1 held" in text
 
 
@@ -283,6 +283,8 @@ def test_the_figures_of_what_was_left_out_add_up() -> None:
     text = shown(*results.results)
     assert "held, 4 skipped" in text
     assert re.findall(r"skipped \((.*)\): (\w+) ", text) == [("2 of 4", "budget"), ("1 of 4", "interrupted")]
+    assert "skipped (1 of 4): `recollect report runs/x -v` says why" in text
+    assert "1 of 5 cells ran" in text
     every = re.findall(r"skipped \((\d) of 4\)", shown(*results.results, verbose=True))
     assert sum(map(int, every)) == 4
     page = html.render(results)

@@ -8,7 +8,7 @@ import pytest
 from recollect.verify.judging.verdict import Anomaly, Verdict, WitnessEvents
 from recollect.verify.matrix import cell
 from recollect.verify.matrix.cell_process import LookAtTarget
-from recollect.verify.matrix.matrix import FIRST_SHARE, LEAST_SHARE, Matrix
+from recollect.verify.matrix.matrix import FIRST_SHARE, LEAST_SHARE, CellEvent, Matrix
 from recollect.verify.matrix.results import Result
 from recollect.verify.matrix.selection import Cell, VerifyRequest
 from recollect.verify.running.scenario import Scenario
@@ -65,6 +65,23 @@ def test_what_needs_no_fault_is_looked_into_before_anything_else(tmp_path: Path)
     assert (result.smallest_run.scenario.writers, result.smallest_run.scenario.ops_max) == (2, 1)
     assert result.smallest_run.shown == (3, 3)
     assert result.shrunk == "seen in 3 of 3 runs of that size; nothing smaller shows it"
+
+
+def test_a_cell_that_a_finding_hides_is_counted_as_over(tmp_path: Path) -> None:
+    """Whoever shows the progress counts to the number of cells that could run."""
+    forgot = msgspec.structs.replace(BARE, workload="forget", variant="one-writer")
+    again = msgspec.structs.replace(KILL, workload="forget")
+    ended: list[Result | None] = []
+
+    def listener(event: CellEvent) -> None:
+        if event.kind == "ended":
+            ended.append(event.result)
+
+    matrix = Stepped([Cell(forgot), Cell(again)], tmp_path, listener=listener, confirm=False)
+    assert matrix.take() == forgot
+    matrix.end("resurrected")
+    assert matrix.take() is None
+    assert [one and one.verdict.status for one in ended] == ["violated", "skipped"]
 
 
 def test_a_size_that_showed_it_by_chance_says_how_often(tmp_path: Path) -> None:

@@ -220,7 +220,7 @@ class Matrix:
                 same = ran_before(trial.scenario, self._results.values()) if self._avoid else None
                 if same is None:
                     return trial
-                self._results[trial.number] = _skipped(trial.scenario, same)
+                self._leave_out(trial.number, _skipped(trial.scenario, same))
                 continue
             if any(trial.investigation is None for trial in self._at_work):
                 return None  # the phase is not over
@@ -259,14 +259,18 @@ class Matrix:
             scenario, hidden_by = avoiding(self._cells[number].scenario, found, known)
             if hidden_by is not None:
                 lead = known.results[hidden_by.cells[0]]
-                self._results[number] = msgspec.structs.replace(
-                    _skipped(scenario, f"hidden by finding {hidden_by.number}"), hidden_by=lead.folder
-                )
+                hidden = _skipped(scenario, f"hidden by finding {hidden_by.number}")
+                self._leave_out(number, msgspec.structs.replace(hidden, hidden_by=lead.folder))
             else:
                 self._cells[number] = Cell(scenario)
                 self._waiting.append(_Trial(number, scenario, _folder_name(number, scenario)))
         self._looked = False
         return True
+
+    def _leave_out(self, number: int, result: Result) -> None:
+        """A cell that could run, but would show nothing: it is over, too, for whoever counts."""
+        self._results[number] = result
+        self._listener(CellEvent("ended", result.scenario, result=result))
 
     def _next_of_investigations(self) -> _Trial | None:
         """The next run for a finding whose clearest cell is not fully investigated yet."""

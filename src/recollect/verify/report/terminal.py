@@ -5,6 +5,7 @@ Everything that a cell has to say is on the HTML page and under `--verbose`; her
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Collection, Iterable, Sequence
 
 import msgspec
@@ -219,7 +220,7 @@ def _exposed(console: Console, results: Results) -> None:
 
 def _left_out(console: Console, results: Results, verbose: bool, asked_for: Collection[str]) -> None:
     """Every `unknown` says why, and so does a target on which a fault that was asked for never ran; the other reasons
-    for skipped cells are under `--verbose`. The figures are parts of those in the count."""
+    for skipped cells are under `--verbose`, and that is said. The figures are parts of those in the count."""
     ran = {key for result in results.results if _ran(result) for key in _asked_as(result)}
     missed = {
         (target, fault)
@@ -228,19 +229,25 @@ def _left_out(console: Console, results: Results, verbose: bool, asked_for: Coll
         if fault in asked_for and (target, fault) not in ran
     }
     statuses: tuple[Status, ...] = ("skipped", "unknown")
+    unsaid = 0
     for status in statuses:
         for reason, group in results.reasons(status).items():
             orders = any(result.scenario.workload == INTERLEAVINGS for result in group)
             missing = not ran or any(key in missed for result in group for key in _asked_as(result))
             if verbose or missing or orders or status == "unknown" or _was_cut_short(reason):
-                every = results.counts[status]
-                part = f"{len(group)} of {every}" if len(group) < every else f"{every}"
-                console.print(
-                    f"{status} ({part}): {why_left_out(reason)} [{_listed(results, group)}]",
-                    style="dim",
-                    highlight=False,
-                    markup=False,
-                )
+                said = f"{why_left_out(reason)} [{_listed(results, group)}]"
+                _part(console, results, status, len(group), said)
+            else:
+                unsaid += len(group)
+    if unsaid:
+        again = f"`recollect report {shlex.quote(results.folder)} -v`" if results.folder else "-v"
+        _part(console, results, "skipped", unsaid, f"{again} says why")
+
+
+def _part(console: Console, results: Results, status: Status, count: int, said: str) -> None:
+    every = results.counts[status]
+    part = f"{count} of {every}" if count < every else f"{every}"
+    console.print(f"{status} ({part}): {said}", style="dim", highlight=False, markup=False)
 
 
 def _asked_as(result: Result) -> list[tuple[str, str]]:
@@ -266,8 +273,10 @@ def _count(console: Console, results: Results, found: Sequence[Finding]) -> None
         )
     seeds = f"seed{'s'[: len(results.seeds) > 1]} {', '.join(map(str, results.seeds))}"
     bugs = "" if not found else f"; {len(found)} finding{'s'[: len(found) > 1]}"
+    every = len(results.results)
+    cells = counted(every, "cell") if len(ran) == every else f"{len(ran)} of {counted(every, 'cell')}"
     console.print(
-        f"{counted(len(ran), 'cell')} ran, {counted(operations, 'operation')} in {results.elapsed_s:.1f} s: "
+        f"{cells} ran, {counted(operations, 'operation')} in {results.elapsed_s:.1f} s: "
         f"{counts} ({seeds}){bugs}",
         highlight=False,
     )
