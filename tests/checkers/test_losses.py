@@ -328,6 +328,11 @@ def test_everything_gone_after_a_fault_is_a_silent_reset() -> None:
     script.read(2, 4)
     script.read(2, session="other")
     assert script.counts() == {"silent-reset": 4}
+    told = script.verdict().anomalies[0].told
+    assert "without anything that was there before" in told, (
+        "the first read is not empty: it has what came later"
+    )
+    assert "returned only what was written later" in told
 
 
 def test_one_session_that_kept_something_rules_a_reset_out() -> None:
@@ -343,6 +348,7 @@ def test_everything_gone_without_a_fault_is_a_silent_reset_too() -> None:
     script.read(2)
     script.read(2, session="other")
     assert script.counts() == {"silent-reset": 4}
+    assert "Every session came back empty" in script.verdict().anomalies[0].told
 
 
 def test_a_session_forgotten_by_request_is_no_loss() -> None:

@@ -105,7 +105,7 @@ def test_of_a_long_run_what_the_witness_names_and_what_is_next_to_it(tmp_path: P
             ends.append(history.ok(0))
     steps = steps_of(History(path), WitnessEvents(session="s", events=(ends[5], ends[30])), 6)
     assert [step.text for step in steps] == [
-        "… 4 more steps …",
+        "… 4 earlier steps …",
         "appends m4",
         "appends m5",
         "appends m6",
@@ -129,7 +129,7 @@ def test_of_a_long_run_the_fault_before_is_shown_and_not_only_one_that_came_late
             ends.append(history.ok(0))
     steps = steps_of(History(path), WitnessEvents(session="s", events=(ends[30],)), 4)
     assert [step.text for step in steps] == [
-        "… 13 more steps …",
+        "… 13 earlier steps …",
         "clock-forward",
         "… 17 more steps …",
         "appends m29",

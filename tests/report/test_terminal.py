@@ -106,6 +106,10 @@ def test_a_writer_that_was_started_again_is_one_at_a_time() -> None:
     restarted = msgspec.structs.replace(finding, steps=more)
     assert "at a time" not in once
     assert size_of(restarted) == once.replace("writers", "writers at a time")
+    alone = msgspec.structs.replace(finding.smallest, writers=1, ops_max=1)
+    one_by_one = size_of(msgspec.structs.replace(restarted, smallest=alone))
+    assert one_by_one.startswith("1 writer at a time, ")
+    assert ", 1 operation each;" in one_by_one, "and not one in all, beside the messages of six writers"
 
 
 def test_writers_that_share_a_process_are_called_callers() -> None:

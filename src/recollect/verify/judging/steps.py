@@ -307,10 +307,10 @@ def shortened(steps: Sequence[StepTaken], steps_max: int = STEPS_MAX) -> tuple[S
         if place not in kept or step.left_out:
             left_out += step.left_out or 1
             continue
-        shown += [_gap(left_out), step] if left_out else [step]
+        shown += [_gap(left_out, "more" if shown else "earlier"), step] if left_out else [step]
         left_out = 0
     return (*shown, _gap(left_out)) if left_out else tuple(shown)
 
 
-def _gap(count: int) -> StepTaken:
-    return StepTaken(EVERYONE, f"… {count} more step{'s'[: count > 1]} …", left_out=count)
+def _gap(count: int, which: str = "more") -> StepTaken:
+    return StepTaken(EVERYONE, f"… {count} {which} step{'s'[: count > 1]} …", left_out=count)

@@ -81,10 +81,11 @@ def size_of(finding: Finding) -> str:
         return finding.shrunk or "not made smaller"
     where = "" if WORKLOADS[size.workload].sessions else f", {counted(size.sessions, 'session')}"
     processes = {step.process for step in finding.steps if step.process != EVERYONE}
-    restarted = " at a time" * (len(processes) > size.writers + max(1, size.readers))
-    each = " each" if size.writers > 1 else ""
+    restarted = len(processes) > size.writers + max(1, size.readers)
+    each = " each" if size.writers > 1 or restarted else ""
     kind = "caller" if size.variant == SEVERAL_CALLERS else "writer"
-    text = f"{counted(size.writers, kind)}{restarted}{where}, {counted(size.ops_max, 'operation')}{each}"
+    writers = counted(size.writers, kind) + " at a time" * restarted
+    text = f"{writers}{where}, {counted(size.ops_max, 'operation')}{each}"
     return f"{text}; {finding.shrunk}" if finding.shrunk else text
 
 

@@ -79,8 +79,13 @@ def _in_the_end(evidence: Evidence, by_read: dict[int, list[Loss]]) -> Iterator[
 
 
 def describe(evidence: Evidence, detection: Detection) -> str:
+    ended = detection.events[1]
+    sizes = zip(evidence.read_done, evidence.read_size, strict=True)
+    empty = not any(size for done, size in sizes if done == ended)
+    without = "empty" if empty else "without anything that was there before"
+    returned = "nothing" if empty else "only what was written later"
     return (
-        f"Every session came back empty and no error was raised: {subject(evidence, detection)}"
-        f"{before_fault(evidence, detection)}, is the first of them; the read that ended at event "
-        f"{detection.events[1]} began after its acknowledgement and returned nothing older."
+        f"Every session came back {without} and no error was raised: {subject(evidence, detection)}"
+        f"{before_fault(evidence, detection)}, is the first of them; the read that ended at event {ended} began after "
+        f"its acknowledgement and returned {returned}."
     )
