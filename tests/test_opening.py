@@ -47,6 +47,21 @@ async def test_a_host_that_does_not_exist_is_named(url: str, monkeypatch: pytest
     assert "secret" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("url", "place"),
+    [
+        ("postgresql://user:secret@localhost:1/memory", "localhost:1: "),
+        ("postgresql://user:secret@127.0.0.1:1,127.0.0.1:1/memory", "127.0.0.1:1: "),
+        ("postgresql://user:secret@/memory?host=/no/such", "/no/such:5432: "),
+    ],
+)
+async def test_an_address_where_nobody_answers_is_named_as_it_was_given(url: str, place: str) -> None:
+    with pytest.raises(EngineUnavailable) as error:
+        await open_store(url)
+    assert str(error.value).startswith(f"PostgreSQL: {place}")
+    assert "secret" not in str(error.value)
+
+
 def test_a_missing_driver_names_the_extra() -> None:
     code = """
 import asyncio, sys

@@ -119,6 +119,7 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
             "runs on postgres or postgres-ha or patroni, not on",
         ),
         (["export", "memory.db"], "the address has no scheme; use one of sqlite,"),
+        (["export", "postgresql://bob:secret@localhost:1/memory"], "PostgreSQL: localhost:1: "),
         (["verify", "redis", "--budget", "soon"], "60s"),
         (["verify", "redis", "--require", "gold"], "written or fsynced"),
         (

@@ -39,6 +39,9 @@ def export(
     """Write every live session to standard output, as JSON lines with counts and checksums.
 
     The store may be in use: each session is exported as it was at one moment. Notices go to standard error.
+
+    Exit codes: 0 exported, 2 not exported, or not to the end (no store or no engine there, too), 3 damaged records are
+    missing from the file.
     """
     moved = Moved()
     try:
@@ -93,6 +96,8 @@ def import_(
 
     An incomplete file is refused before anything is written. If the import was stopped, run it again: nothing is
     stored twice. Sessions keep their sequences, turn ids and times to live.
+
+    Exit codes: 0 imported, 2 not imported, or not to the end (no engine there, too).
     """
     try:
         _refuse_swapped(url, file)

@@ -289,17 +289,16 @@ async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
             connection = await asyncpg.connect(for_driver, timeout=remaining_s(deadline), **host, **more)
         except asyncpg.CannotConnectNowError as error:
             if remaining_s(deadline) < RETRY_S:
-                raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+                raise _unreachable(url, host, short_reason(error)) from error
             await asyncio.sleep(RETRY_S)
             continue
         except asyncpg.ProtocolViolationError as error:
             raise _unsupported(error) from error
         except asyncpg.InvalidAuthorizationSpecificationError as error:
             raise CredentialsRefused("PostgreSQL", short_reason(error)) from error
-        except socket.gaierror as error:  # the only error that does not say where it was looking
-            raise EngineUnavailable(f"PostgreSQL: {_name(url, host)}: {error.strerror}") from error
         except UNREACHABLE as error:
-            raise EngineUnavailable(f"PostgreSQL: {short_reason(error)}") from error
+            reason = str(error.strerror) if isinstance(error, socket.gaierror) else short_reason(error)
+            raise _unreachable(url, host, reason) from error
         except asyncpg.PostgresError as error:
             raise _no_session(error, url) from error
         except ValueError as error:  # asyncpg's message for a malformed address quotes parts of it
@@ -313,9 +312,12 @@ async def _ask(url: str, host: dict[str, Any], deadline: float) -> Connected:
             raise
 
 
-def _name(url: str, host: dict[str, Any]) -> str:
-    parts = urlsplit(url)
-    return host.get("host") or parts.hostname or parse_qs(parts.query).get("host", ["PGHOST"])[0]
+def _unreachable(url: str, host: dict[str, Any], reason: str) -> EngineUnavailable:
+    """Says where it was looking, which not every error does; without a host in the address, asyncpg looks into the
+    environment."""
+    at = [host] if host else hosts_of(url)
+    place = f"{at[0]['host']}:{at[0]['port']}" if at else "PGHOST"
+    return EngineUnavailable(f"PostgreSQL: {place}: {reason}")
 
 
 def _unsupported(error: asyncpg.ProtocolViolationError) -> CannotOpen:
