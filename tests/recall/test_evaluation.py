@@ -26,9 +26,10 @@ def run(*arguments: str) -> tuple[int, str]:
     return result.exit_code, result.output
 
 
-def test_the_sample_holds() -> None:
+def test_the_sample_holds(caplog: pytest.LogCaptureFixture) -> None:
     code, output = run()
     assert code == 0, output
+    assert not caplog.records, "what is thrown away cannot be lost"
     assert "recall@3 1.000" in output
     assert "(lexical)" in output
 

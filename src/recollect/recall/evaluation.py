@@ -141,7 +141,9 @@ async def measure(suite: EvaluationSuite, *, index: str | None = None) -> Measur
     with tempfile.TemporaryDirectory(prefix="recollect-eval-") as folder:
         for number, case in enumerate(suite.cases):
             url = f"sqlite:///{folder}/case{number}.db?policy=wal-normal"
-            async with open_recall(url, index=index, embedder=embedder) as recall:
+            opening = open_recall(url, index=index, embedder=embedder)
+            opening.scratch = True
+            async with opening as recall:
                 answers += await _ask_all(recall, case, suite)
     count = max(1, len(answers))
     return Measured(

@@ -42,6 +42,8 @@ class RecallOpening:
     def __init__(self, **arguments: Any) -> None:
         self._arguments = arguments
         self._recall: Recall | None = None
+        self.scratch = False
+        """Whether it is thrown away after use: then nothing is said about what could be lost."""
 
     def __await__(self) -> Generator[Any, None, Recall]:
         return self._open().__await__()
@@ -57,7 +59,8 @@ class RecallOpening:
             await self._recall.close()
 
     async def _open(self) -> Recall:
-        return await telemetry.opened(self._arguments["url"], _open(**self._arguments), telemetry.RECALL)
+        opening = _open(**self._arguments, scratch=self.scratch)
+        return await telemetry.opened(self._arguments["url"], opening, telemetry.RECALL)
 
 
 def open_recall(
@@ -115,6 +118,7 @@ async def _open(
     reembed: bool,
     on_progress: Callable[[Progress], None] | None,
     exact_rows_max: int,
+    scratch: bool,
 ) -> Recall:
     rows = await _open_rows(url, options)
     try:
@@ -128,7 +132,7 @@ async def _open(
     except BaseException:
         await rows.close()
         raise
-    if rows.notice:
+    if rows.notice and not scratch:
         log.warning("%s: %s", scheme_of(url), rows.notice)
     return Recall(
         rows,
