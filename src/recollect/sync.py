@@ -16,7 +16,7 @@ import contextlib
 import threading
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from types import TracebackType
-from typing import Any, TypeVar, Unpack
+from typing import Any, NoReturn, TypeVar, Unpack
 
 from recollect import opening
 from recollect.appending import Said
@@ -205,6 +205,15 @@ class SyncStore:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    async def __aenter__(self) -> NoReturn:
+        self.close()
+        raise TypeError(
+            "recollect.sync.open_store() needs `with`; with async, use `async with recollect.open_store(url) as store`"
+        )
+
+    async def __aexit__(self, *_: object) -> None:
+        """`async with` looks this up before it calls `__aenter__`."""
 
     def _call(self, call: Call[Value]) -> Value:
         """On this thread, if the store can do that and nobody else is calling; else on the store's loop."""

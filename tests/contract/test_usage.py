@@ -4,6 +4,7 @@ import asyncio
 import itertools
 import pickle
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -156,6 +157,18 @@ def test_a_forgotten_async_is_named(place: Place) -> None:
     assert str(refusal.value) == (
         "open_store() needs `async with`; without async, use `with recollect.sync.open_store(url) as store`"
     )
+
+
+async def test_a_store_without_async_says_so_in_async_with(tmp_path: Path) -> None:
+    opened: Any = recollect_sync.open_store(f"sqlite:///{tmp_path}/memory.db")
+    with pytest.raises(TypeError) as refusal:
+        async with opened:
+            pass
+    assert str(refusal.value) == (
+        "recollect.sync.open_store() needs `with`; with async, use `async with recollect.open_store(url) as store`"
+    )
+    with pytest.raises(StoreClosed):
+        opened.history("s")
 
 
 @pytest.mark.parametrize("opener", [open_store, recollect_sync.open_store])
