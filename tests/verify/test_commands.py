@@ -121,6 +121,7 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
         (["export", "memory.db"], "the address has no scheme; use one of sqlite,"),
         (["export", "postgresql://bob:secret@localhost:1/memory"], "PostgreSQL: localhost:1: "),
         (["verify", "redis", "--budget", "soon"], "60s"),
+        (["verify", "redis", "--budget", "10"], "'10': a number with ms, s, m, h or d, such as 60s or 7d"),
         (["verify", "redis", "--require", "gold"], "written or fsynced"),
         (
             ["verify", "redis", "--require", "fsynced", "--require", "written"],
