@@ -13,7 +13,7 @@ import yaml
 PROJECT = Path(__file__).parent.parent.parent
 TEXT = (PROJECT / "action.yml").read_text()
 ACTION: dict[str, Any] = yaml.safe_load(TEXT)
-CHANGED, _, VERIFY, UPLOAD = ACTION["runs"]["steps"]
+CHANGED, INSTALL, VERIFY, UPLOAD = ACTION["runs"]["steps"]
 
 
 def run(step: dict[str, Any], cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -129,6 +129,22 @@ def test_nothing_runs_where_memory_was_not_changed(checkout: Path, changed: str,
     done = run(CHANGED, checkout, CHANGED=changed, BASE=base, GITHUB_OUTPUT=str(output))
     assert done.returncode == 0, done.stderr
     assert output.read_text() == f"ran={ran}\n"
+
+
+@pytest.mark.parametrize(
+    ("asked", "installed"),
+    [
+        (ACTION["inputs"]["install"]["default"], "/actions/it is here[verify]"),
+        ("recollect[verify]==0.1.0", "recollect[verify]==0.1.0"),
+    ],
+)
+def test_it_installs_its_own_release_or_what_is_asked_for(tmp_path: Path, asked: str, installed: str) -> None:
+    python = tmp_path / "python"
+    python.write_text("#!/bin/sh\nprintf '%s\\n' \"$@\"\n")
+    python.chmod(0o755)
+    there = {"PATH": f"{tmp_path}:/usr/bin:/bin", "GITHUB_ACTION_PATH": "/actions/it is here"}
+    done = run(INSTALL, tmp_path, INSTALL=asked, **there)
+    assert done.stdout.splitlines() == ["-m", "pip", "install", "--quiet", installed], done.stderr
 
 
 def test_it_verifies_and_leaves_a_report(tmp_path: Path) -> None:
