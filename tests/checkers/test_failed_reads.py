@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from recollect.verify.judging.op import Element
 
 from .history_script import Script, written
@@ -156,3 +158,20 @@ def test_a_loss_that_is_told_of_another_session() -> None:
     script.read(2, 0, 1, 2)
     script.read(2, 3, session="other")
     assert script.verdict().status == "violated"
+
+
+@pytest.mark.parametrize(("fault", "status"), [("evict", "violated"), ("node-kill", "documented-loss")])
+def test_a_read_that_raises_between_evictions_is_not_excused_by_those_to_come(
+    fault: str, status: str
+) -> None:
+    """Keys go one after the other, and in the end there is nothing left; a replica that had received nothing is there
+    at once instead."""
+    script = written(engine="redis" if fault == "evict" else "redis-sentinel", fault=fault)
+    script.append(1, session="other")
+    script.inject(fault)
+    script.fail_read(2, session="other", error="TypeError: None")
+    script.heal(fault)
+    script.read(2)
+    script.fail_read(2, session="other", error="TypeError: None")
+    verdict = script.verdict()
+    assert verdict.status == status, verdict
