@@ -328,3 +328,12 @@ def test_a_window_that_begins_inside_a_turn_does_not_tear_it(ask: ReadAsked | No
     script.read(2, 0, 1, 2)
     script.read(2, 2, ask=ask)
     assert sorted(script.names()) == names
+
+
+def test_a_count_beside_windows_alone_hides_nothing() -> None:
+    script = Script()
+    for _ in range(3):
+        script.append(1)
+    script.read(2, 0, ask=ReadAsked(last=1))
+    script.count(3, 3)
+    assert script.names() == ["dropped"]
