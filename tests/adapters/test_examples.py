@@ -22,7 +22,7 @@ def _run(example: str, *arguments: str, code: int = 0) -> list[str]:
         cwd=EXAMPLES / folder,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,  # the first process in a new environment compiles a framework
         env=quiet,
     )
     assert done.returncode == code, done.stderr[-2000:]
