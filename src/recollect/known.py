@@ -110,7 +110,8 @@ class KnownSessions:
     def erasing(self, key: bytes) -> Iterator[None]:
         """While a session is erased, nothing is noted of it: an append that is under way may come before or after."""
         name = _name(key)
-        self.of(key).erase()
+        if (before := self._known.get(name)) is not None:
+            before.erase()
         try:
             self._known[name] = Known()
             self._known[name].erase()

@@ -181,6 +181,24 @@ async def test_a_session_evicted_whole_is_missed_by_the_store_that_wrote_it(
         assert shape(await store.history(session)) == [(1, "messages 1 to 2"), 3]
 
 
+async def test_sessions_that_are_swept_or_erased_push_out_none_that_is_in_use(
+    engine: Engine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in ("recollect.known", "recollect.stores.redis.places"):
+        monkeypatch.setattr(f"{module}.SESSIONS_KNOWN_MAX", 3)
+    prefix = new_prefix()
+    async with open_store(address(engine, prefix)) as store, open_store(address(engine, prefix)) as other:
+        for number in range(6):
+            await other.append(f"other {number}", say("a"))
+        await store.append("s", say("a", "b"))
+        await store.sweep()
+        for number in range(6):
+            await store.forget(f"other {number}", erase=True)
+        with hands_on(engine) as hands:
+            hands.delete(f"{prefix}:{{ss}}:m", f"{prefix}:{{ss}}:c")
+        assert shape(await store.history("s")) == [(1, "messages 1 to 2")]
+
+
 async def test_real_eviction_is_never_silent() -> None:
     """Sessions of 20 messages until the engine evicts: each is whole, or says what it lacks."""
     with started("redis@7", "none") as engine, hands_on(engine) as hands:

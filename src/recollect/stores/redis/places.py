@@ -55,6 +55,10 @@ class Places:
         place = self._places.get(key)
         return self._added(key) if place is None else place
 
+    def passing(self, key: bytes) -> Place:
+        """Of a session that is only passed by: it pushes out none that is in use."""
+        return self._places.get(key) or Place(Known(), *self._address.session_keys(key))
+
     @contextmanager
     def erasing(self, key: bytes) -> Iterator[None]:
         """See `KnownSessions.erasing`. What began before keeps the place that it began with."""

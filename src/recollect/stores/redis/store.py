@@ -168,7 +168,7 @@ class RedisStore(RedisMoving):
     async def _erase(self, session: str, key: bytes, expect: int | None) -> Erasure:
         if self._witness is not None:
             await self._witness.erase(session)
-        place = self._places.of(key)
+        place = self._places.passing(key)
         ask = functools.partial(self._servers.ask, place.slot)
         with self._places.erasing(key):
             await erase_keys(self._servers, self._address, trace_of(self.identity, key), key, expect)
@@ -217,7 +217,7 @@ class RedisStore(RedisMoving):
         return swept
 
     async def _swept(self, names: list[bytes]) -> list[Reply]:
-        places = [self._places.of(self._address.session_key(name)) for name in names]
+        places = [self._places.passing(self._address.session_key(name)) for name in names]
         sweep = pack_arguments(("sweep",))
         requests = [(place.slot, STATE.call(place.keys, sweep, 1)) for place in places]
         replies = await self._servers.ask_each(requests)
