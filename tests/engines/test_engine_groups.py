@@ -63,6 +63,22 @@ def test_a_new_cluster_is_ready_in_the_eyes_of_every_node(create: Create, spec: 
         assert primary.ask("WAIT", "1", "30000") == 1
 
 
+def test_a_cluster_is_ready_when_its_old_primary_knows_who_took_over(create: Create) -> None:
+    engine = create("redis-cluster", "none")
+    engine.put_proxies_between()
+    engine.start()
+    old = engine.primaries()[0]
+    [replica] = engine.replicas_of(old)
+    engine.isolate(old)
+    engine.ask_to_fail_over(replica, "takeover")
+    engine.await_successor(old)
+    assert not engine.is_ready()
+    engine.heal()
+    engine.await_ready(30)
+    for node in engine.servers:
+        assert old not in engine.primaries(node)
+
+
 def test_a_standby_takes_over_and_the_others_follow(create: Create) -> None:
     """One standby has what the promoted one lacks: it cannot follow, and is copied anew, as the old primary is."""
     engine = create("postgres-ha", "any-1")

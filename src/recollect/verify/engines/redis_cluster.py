@@ -165,11 +165,12 @@ class RedisClusterEngine(MeshedGroup[ClusterNode]):
         if self._has_stand_ins and (missing := self._not_taken_over()) is not None:
             return missing
         self._has_stand_ins = False
-        for node in self.servers:
-            if not node.alive():
-                continue
+        living = [node for node in self.servers if node.alive()]
+        for node in living:
             if node.info("cluster")["cluster_state"] != "ok":
                 return f"{node.folder.name} says that the cluster is down"
+            if self.primaries(node) != self.primaries(living[0]):
+                return f"{node.folder.name} and {living[0].folder.name} do not agree on who is a primary"
             replication = node.info("replication")
             if replication["role"] == "slave" and replication["master_link_status"] != "up":
                 return f"{node.folder.name} has no link to its primary"
