@@ -12,7 +12,7 @@ HEAD = """\
 # Faults
 
 What each fault verifies, and what it does not. This page is generated from the table in `verify/running/faults/`
-(`python -m tests.docs.faults_page`); a test keeps it up to date.
+(`python -m tests.docs.faults_page`); a test keeps it up to date. `recollect verify --list-faults` is its short form.
 
 Faults that destroy data only happen to engines that the run itself started. If a fault cannot happen (no server to
 kill, no compiler, no second version), the cell is `skipped` with the reason. The core tier has those marked ●; `--full`

@@ -16,6 +16,8 @@ from typer.testing import CliRunner
 from recollect import Message
 from recollect.cli import COMMANDS, build
 from recollect.sync import open_store
+from recollect.verify.matrix.selection import CORE_FAULTS
+from recollect.verify.running.faults import FAULTS
 
 RECOLLECT = [sys.executable, "-m", "recollect"]
 
@@ -300,3 +302,14 @@ def test_the_list_of_commands_has_whole_sentences() -> None:
     listed = shown.partition("Commands:")[2].strip().splitlines()
     assert len(listed) == len(COMMANDS), "one line each"
     assert not [line for line in listed if "..." in line]
+
+
+def test_the_list_of_faults_has_each_with_what_it_verifies_and_its_variants() -> None:
+    words = ["verify", "--list-faults"]
+    done = CliRunner().invoke(build(words), words, env={"COLUMNS": "200"})
+    assert done.exit_code == 0
+    for fault in FAULTS.values():
+        row = next(row for row in done.output.splitlines() if row.strip("● ").startswith(f"{fault.name} "))
+        assert row.startswith("●") == (fault.name in CORE_FAULTS)
+        assert fault.verifies[:40] in row
+        assert all(f"@{variant}" in done.output for variant in fault.variants if variant)

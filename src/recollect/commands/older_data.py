@@ -76,8 +76,10 @@ def _refuse_others(context: typer.Context) -> None:
         )
 
 
-def cells_for(request: VerifyRequest, data: Path, expect: Path) -> list[Cell]:
-    """One cell for each target; ends the command with what is wrong with any part of it."""
+def cells_for(request: VerifyRequest, data: Path | None, expect: Path | None) -> list[Cell] | None:
+    """One cell for each target, if there are older data; ends the command with what is wrong with any part of it."""
+    if data is None or expect is None:
+        return None
     try:
         found = older_data.recognise(data)
         older_sessions.load(expect)

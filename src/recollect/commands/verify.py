@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from recollect import exit_codes
 from recollect.commands import older_data
 from recollect.commands.console import PlainConsole, echo
+from recollect.commands.faults import show_faults
 from recollect.commands.json_output import JsonOption
 from recollect.commands.named import names_first
 from recollect.commands.writing import (
@@ -44,7 +45,6 @@ from recollect.verify.matrix.selection import BadRequest, Cell, VerifyRequest, b
 from recollect.verify.matrix.target_probe import OUR_ABILITIES
 from recollect.verify.providers import url as addresses
 from recollect.verify.report.progress import LiveProgress
-from recollect.verify.running.faults import FAULTS
 from recollect.verify.running.scenario import KINDS
 from recollect.verify.running.workloads import WORKLOADS
 from recollect.verify.target.registry import BUILT_IN, USUAL
@@ -52,11 +52,6 @@ from recollect.verify.target.registry import BUILT_IN, USUAL
 BUDGET_S = 60.0
 FIRST_ROUND_SHARE = 0.5
 """The share of `--for` that the first round may take, if that is more than the usual budget."""
-_VARIANTS = "; ".join(
-    f"{fault.name}: {', '.join([*filter(None, fault.variants), *filter(None, [fault.named_variant])])}"
-    for fault in FAULTS.values()
-    if len(fault.variants) > 1 or fault.named_variant
-)
 _POLICIES = "; ".join(f"{name}: {', '.join(engines.policies(name))}" for name in engines.ENGINES)
 
 
@@ -97,7 +92,8 @@ PolicyOption = Annotated[
 FaultOption = Annotated[
     list[str] | None,
     typer.Option(
-        help=f"What happens to it; repeatable, kill-engine@bgsave names a variant. One of {', '.join(FAULTS)}."
+        help="What happens to it, such as power-loss or kill-engine@bgsave, a variant; repeatable. --list-faults "
+        "shows all."
     ),
 ]
 WorkloadOption = Annotated[
@@ -106,7 +102,7 @@ WorkloadOption = Annotated[
 ]
 VariantOption = Annotated[
     list[str] | None,
-    typer.Option(help=f"One of the ways of its fault; repeatable. {_VARIANTS}."),
+    typer.Option(help="One of the ways of its fault (--list-faults); repeatable."),
 ]
 ProviderOption = Annotated[
     str | None,
@@ -168,6 +164,10 @@ ConfirmOption = Annotated[
 ListOption = Annotated[
     bool, typer.Option("--list", help="List the released stores that have a name, and which are installed.")
 ]
+FaultsListedOption = Annotated[
+    bool,
+    typer.Option("--list-faults", help="List the faults, what each verifies, and its variants."),
+]
 OutOption = Annotated[Path | None, typer.Option(help="Folder for histories and results; runs/… by default.")]
 
 
@@ -208,6 +208,7 @@ def verify(
     data: older_data.DataOption = None,
     expect: older_data.ExpectOption = None,
     listed: ListOption = False,
+    faults_listed: FaultsListedOption = False,
 ) -> None:
     """Put memory stores on real engines, break them with real faults, and show with evidence what was lost.
 
@@ -217,14 +218,13 @@ def verify(
 
     recollect verify redis --policy rdb --fault kill-engine
 
-    Exit codes: 0 held, documented loss or exposed; 1 violated; 2 usage, or a target that cannot be opened;
-    3 something unknown, or nothing concluded; 4 an error of recollect's own.
+    Exit codes: 0 held, documented loss, exposed; 1 violated; 2 usage, or cannot be opened; 3 unknown; 4 our error.
     """
     limits = run_limits(budget, repeat, for_time, full=full)
     console = PlainConsole(stderr=json_file == "-")
     wanted = reports_wanted(json_file, html_file, junit_file, verbose, require, strict, baseline, fault or ())
     request = VerifyRequest(
-        targets=older_data.targets_for(context, names_first(listed, targets, json_file)) or USUAL,
+        targets=older_data.targets_for(context, _names(listed, faults_listed, targets, json_file)) or USUAL,
         overview=not targets,
         **_engine_asked_for(engine, engine_config, provider, targets),
         **_lists(policies=policy, faults=fault, workloads=workload, variants=variant, programs=program),
@@ -239,8 +239,8 @@ def verify(
         sessions=sessions,
         session_messages=messages_per_session,
     )
-    older = None if data is None or expect is None else older_data.cells_for(request, data, expect)
-    tell(console, run(request, console, out, limits, workers, fail_fast, confirm, cells=older), wanted)
+    cells = older_data.cells_for(request, data, expect)
+    tell(console, run(request, console, out, limits, workers, fail_fast, confirm, cells=cells), wanted)
 
 
 @dataclass(frozen=True)
@@ -265,6 +265,14 @@ def run_limits(budget: str | None, repeat: int | None, for_time: str | None, *, 
         budget_s = seconds("--budget", budget)
         return RunLimits(budget_s, repeat or 1, budget_s)
     return RunLimits(None if full else BUDGET_S, repeat or 1)
+
+
+def _names(
+    stores_listed: bool, faults_listed: bool, targets: list[str] | None, json_file: str | None
+) -> tuple[str, ...]:
+    if faults_listed:
+        show_faults()
+    return names_first(stores_listed, targets, json_file)
 
 
 def _lists(**given: list[str] | None) -> dict[str, Any]:
