@@ -169,12 +169,17 @@ class RedisClusterEngine(MeshedGroup[ClusterNode]):
         for node in living:
             if node.info("cluster")["cluster_state"] != "ok":
                 return f"{node.folder.name} says that the cluster is down"
-            if self.primaries(node) != self.primaries(living[0]):
-                return f"{node.folder.name} and {living[0].folder.name} do not agree on who is a primary"
+            if self._roles(node, living) != self._roles(living[0], living):
+                return f"{node.folder.name} and {living[0].folder.name} do not agree on who follows whom"
             replication = node.info("replication")
             if replication["role"] == "slave" and replication["master_link_status"] != "up":
                 return f"{node.folder.name} has no link to its primary"
         return None
+
+    def _roles(self, asked: ClusterNode, of: list[ClusterNode]) -> dict[str, tuple[bool, str]]:
+        """Whether each is a primary in this node's eyes, and whom it follows."""
+        roles = {line[0]: ("master" in line[2], line[3]) for line in self.view(asked)}
+        return {node.id: roles[node.id] for node in of if node.id in roles}
 
     def _endpoint_now(self) -> Endpoint:
         first = self.servers[0].endpoint
