@@ -174,6 +174,15 @@ OF_POLICY["postgres-ha", "any-1"] = (
         "promote the standby that has received most; `FIRST 2` of two standbys",
     ),
     Rule(
+        ("failover",),
+        _OLDER_COPY,
+        None,
+        "what the old primary acknowledges beside the new one until it is stopped, while the other standby follows it",
+        _PG_FENCING,
+        "stop the primary first: it sends the rest on its way out",
+        variants=_FORCED,
+    ),
+    Rule(
         ("two-primaries",),
         _OLDER_COPY,
         None,

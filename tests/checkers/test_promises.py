@@ -471,6 +471,9 @@ def test_what_was_acknowledged_long_before_is_known_to_both(passed_s: float, sta
         ),  # an earlier release did not write it down
         ("postgres-ha", "asynchronous", "", "violated"),
         ("postgres-ha", "asynchronous", "force", "documented-loss"),
+        ("postgres-ha", "any-1", "", "violated"),
+        ("postgres-ha", "any-1", "force", "documented-loss"),  # the other standby goes on acknowledging
+        ("postgres-ha", "first-2", "force", "violated"),
         ("patroni", "asynchronous", "", "violated"),
         ("redis", "aof-always", "", "documented-loss"),  # one server: its replica had stopped following
     ],
