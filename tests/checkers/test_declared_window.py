@@ -110,6 +110,19 @@ def test_a_write_that_was_over_before_takes_no_room() -> None:
     assert script.names() == ["dropped"]
 
 
+def test_what_left_from_the_middle_was_not_trimmed_though_the_window_has_moved_on_by_the_end() -> None:
+    """The read without m2 still has the older m1, which leaves the window later."""
+    script = Script(keeps_last=3)
+    for _ in range(4):
+        script.append(1)
+    script.read(2, 1, 2, 3)
+    script.read(2, 1, 3)
+    script.append(1)
+    script.append(1)
+    script.read(2, 3, 4, 5)
+    assert script.firsts() == {"dropped": "m2"}
+
+
 @pytest.mark.parametrize(("keeps_last", "names"), [(2, ["lost-tail"]), (None, ["lost-tail", "stale-read"])])
 def test_what_is_there_again_because_newer_ones_were_lost_was_not_late(
     keeps_last: int | None, names: list[str]

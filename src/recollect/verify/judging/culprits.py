@@ -177,12 +177,24 @@ def _overlapping(evidence: Evidence, loss: Loss) -> int:
 
 
 def _trimmed(evidence: Evidence, session: int, lost: list[Loss]) -> set[int]:
-    """What left from the oldest end, if the session was trimmed."""
+    """What left from the oldest end, if the session was trimmed: nothing older was in the read that first lacked it,
+    and nothing older is there in the end."""
     gone = {loss.message: loss.absence.read for loss in lost}
     if not any(_outlived(evidence, session, loss, gone) for loss in lost):
         return set()
     older = range(_oldest_kept(evidence, session))
-    return {message for message in gone if message in older}
+    return {loss.message for loss in lost if loss.message in older and not _left_an_older_one(evidence, loss)}
+
+
+def _left_an_older_one(evidence: Evidence, loss: Loss) -> bool:
+    """Whether the read that first lacked the message began with an older one. Of two that were written at the same
+    time, what reads show first is the older."""
+    oldest, message = loss.absence.oldest, loss.message
+    if oldest == NEVER:
+        return False
+    if was_seen(evidence, message):
+        return evidence.rank[oldest] < evidence.rank[message]
+    return oldest < message
 
 
 def _oldest_kept(evidence: Evidence, session: int) -> int:

@@ -51,7 +51,8 @@ class Absence(NamedTuple):
 
     `since` is the index of the acknowledgement or of the last read that still had it. `back` is the first
     later read that has it again, or NEVER if it is missing for good. `floor` is the first element or the cursor of
-    the window that should have had it, NEVER for a whole read.
+    the window that should have had it, NEVER for a whole read. `oldest` is the first message that the read did return,
+    NEVER if there was none.
     """
 
     message: int
@@ -59,6 +60,7 @@ class Absence(NamedTuple):
     since: int
     back: int = NEVER
     floor: int = NEVER
+    oldest: int = NEVER
 
 
 class Disturbance(NamedTuple):

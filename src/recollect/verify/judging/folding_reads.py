@@ -147,7 +147,7 @@ class ReadFolder:
             evidence.state[message] &= ~DROPPED
             if not self.may_be_gone(session, message):
                 turn = evidence.message_turn[message]
-                self._miss(session, message, read, evidence.turn_done[turn], NEVER)
+                self._miss(session, session.whole, message, read, evidence.turn_done[turn], NEVER)
 
     def _account(self, session: SessionEvidence) -> None:
         """Count what is kept: acknowledged, and in the last view of everything or at least in a window."""
@@ -372,7 +372,7 @@ class ReadFolder:
             elif floor == NEVER or self._comes_after(message, floor):
                 if not self.may_be_gone(session, message):
                     since = max(acknowledged, evidence.read_invoked[chain.last_read])
-                    self._miss(session, message, read, since, floor)
+                    self._miss(session, chain, message, read, since, floor)
                 elif session.forgets_open:
                     chain.pending.append(message)  # if that forget fails, the message has to come back
             else:
@@ -398,7 +398,7 @@ class ReadFolder:
                 if bit == IN_WHOLE:
                     waiting.append(message)
             elif not self.may_be_gone(session, message):
-                self._miss(session, message, read, acknowledged, floor)
+                self._miss(session, chain, message, read, acknowledged, floor)
             elif session.forgets_open:
                 waiting.append(message)
         chain.pending = waiting
@@ -411,10 +411,13 @@ class ReadFolder:
         acknowledged = evidence.turn_done[evidence.message_turn[floor]]
         return acknowledged != NEVER and acknowledged < evidence.turn_invoked[evidence.message_turn[message]]
 
-    def _miss(self, session: SessionEvidence, message: int, read: int, since: int, floor: int) -> None:
+    def _miss(
+        self, session: SessionEvidence, chain: Chain, message: int, read: int, since: int, floor: int
+    ) -> None:
         if message not in session.missing:
             session.missing[message] = len(self.evidence.absences)
-            self.evidence.absences.append(Absence(message, read, since, floor=floor))
+            oldest = next((shown for shown in chain.view if shown >= 0), NEVER)
+            self.evidence.absences.append(Absence(message, read, since, floor=floor, oldest=oldest))
 
     def _regress(self, session: SessionEvidence, read: int) -> None:
         """Whether this process saw one of the vanished, unacknowledged messages in an earlier read."""
