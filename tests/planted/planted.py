@@ -22,6 +22,8 @@ class Planted:
     workload: str
     anomalies: tuple[str, ...]
     """The name under which it is caught; any of them, where the interleaving decides which comes first."""
+    without: tuple[str, ...] = ()
+    """Names that the same bug must not get beside them: one bug is one finding."""
     status: str = "violated"
     """Or `documented-loss`, where the engine's own documentation allows what the store did not guard against."""
     twin_status: str = "held"
@@ -53,7 +55,8 @@ class Planted:
     def catches(self, verdict: Verdict) -> bool:
         """The status that was declared, under one of the names that were declared."""
         names = {anomaly.name for anomaly in verdict.anomalies}
-        return verdict.status == self.status and bool(names & set(self.anomalies))
+        named = bool(names & set(self.anomalies)) and not names & set(self.without)
+        return verdict.status == self.status and named
 
     def clears(self, verdict: Verdict) -> bool:
         """The twin is not accused, and its run did conclude something."""

@@ -315,6 +315,8 @@ class Evidence:
     """By turn, if it is part of one over several sessions: all parts, itself among them."""
     removals: dict[int, int] = field(default_factory=dict)
     """By message, how many saves, replaces and retracts may have removed it on purpose."""
+    missing_when_forgotten: set[int] = field(default_factory=set)
+    """Messages that the latest read lacked when their session was, or may have been, forgotten."""
     taken_back: dict[int, TakenBack] = field(default_factory=dict)
     """By message, the retract or replace that removed it."""
     removers: dict[int, TakenBack] = field(default_factory=dict)

@@ -46,7 +46,7 @@ from recollect.verify.judging.op import (
 )
 from recollect.verify.judging.read_deltas import WHOLE, chain_of, count_of, from_runs
 from recollect.verify.judging.retention import EngineClock, Life
-from recollect.verify.judging.session_state import FOREVER, Purge, SessionEvidence
+from recollect.verify.judging.session_state import Purge, SessionEvidence
 
 NOTHING = Seen()
 COLUMN_STEP_MIN, COLUMN_STEP_MAX = 16, 4096
@@ -419,23 +419,17 @@ class _Collector:
         session.forgets_open -= 1
         session.mutations_open -= 1
         session.last_mutation = event.index
+        if event.kind == "fail":
+            return
+        evidence.missing_when_forgotten.update(session.missing)
         if event.kind == "unknown":
             session.forget_unknown = True
             evidence.unknown_outcomes += 1
             evidence.uncertain_forgets += 1
-        if event.kind != "ok":
             return
         evidence.operations.add("forget")
         evidence.removers[event.index] = removals.acknowledged(caller.event, event)
-        session.forget_done = event.index
-        session.live = 0
-        session.missing.clear()
-        session.acked_from = FOREVER
-        session.whole.pending.clear()
-        session.purge = Purge(caller.event.index, event.index, len(evidence.message_turn))
-        session.whole.scanned = False
-        if session.window is not None:
-            session.window.scanned = False
+        session.forget(Purge(caller.event.index, event.index, len(evidence.message_turn)))
 
     def _complete_search(self, caller: _Caller, event: Event) -> None:
         value, session, evidence = event.value, caller.session, self.evidence

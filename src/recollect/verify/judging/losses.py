@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from recollect.verify.judging.evidence import (
     CLOCK_FAULTS,
+    DROPPED,
     IN_WHOLE,
     NEVER,
     SEEN,
@@ -23,10 +24,14 @@ def losses(evidence: Evidence) -> list[Loss]:
     """All losses; worked out once per evidence."""
     if evidence.losses is None:
         oldest: dict[int, int] = {}
+        absences = [
+            absent for absent in evidence.absences if not out_of_window(evidence, absent.message, absent.read)
+        ]
+        is_late = any(absent.back != NEVER for absent in absences)
         found = [
             _explain(evidence, absent, oldest)
-            for absent in evidence.absences
-            if absent.back == NEVER and not out_of_window(evidence, absent.message, absent.read)
+            for absent in absences
+            if absent.back == NEVER and not (is_late and _removed(evidence, absent.message))
         ]
         evidence.losses = _not_blamed(evidence, _gone_with_their_session(evidence, found))
     return evidence.losses
@@ -52,6 +57,12 @@ def out_of_window(evidence: Evidence, message: int, read: int) -> bool:
         if newer >= window:
             return True
     return False
+
+
+def _removed(evidence: Evidence, message: int) -> bool:
+    """Whether a missing message was removed on purpose before a read could have it again. Where messages come late,
+    nobody knows that it was lost."""
+    return message in evidence.missing_when_forgotten or bool(evidence.state[message] & DROPPED)
 
 
 def was_seen(evidence: Evidence, message: int) -> bool:

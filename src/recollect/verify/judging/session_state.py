@@ -106,6 +106,18 @@ class SessionEvidence:
         if self.oldest == NEVER or (self.purge is not None and self.oldest < self.purge.below):
             self.oldest = first
 
+    def forget(self, purge: Purge) -> None:
+        """Nothing that was acknowledged before is expected any more."""
+        self.purge = purge
+        self.forget_done = purge.done
+        self.live = 0
+        self.missing.clear()
+        self.acked_from = FOREVER
+        self.whole.pending.clear()
+        self.whole.scanned = False
+        if self.window is not None:
+            self.window.scanned = False
+
     @property
     def shows_everything(self) -> int:
         """The read that the latest view of everything is from; `NEVER` if that view is only of a part."""
