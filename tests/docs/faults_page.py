@@ -56,7 +56,10 @@ def _section(fault: Fault) -> str:
     if len(variants) > 1:
         shown = ", ".join(name if " " in name else f"`{name}`" for name in variants)
         usual = "all run by default" if fault.usual_variants == len(variants) else "the first is the default"
-        lines.append(f"- **Variants**: {shown}; {usual}.")
+        also = "".join(
+            f"; `{variant}` runs too on {' and '.join(where)}" for variant, where in fault.usual_on.items()
+        )
+        lines.append(f"- **Variants**: {shown}; {usual}{also}.")
     if fault.named_variant:
         lines.append(f"- **`--variant`** may also name {fault.named_variant}.")
     return "\n".join(lines) + "\n"

@@ -30,11 +30,11 @@ def collected(project: pytest.Pytester, *options: str) -> list[str]:
 
 def test_the_command_line_wins(project: pytest.Pytester) -> None:
     project.makepyfile(SUITE)
-    assert collected(project, "--recollect-faults=kill-app,cut", "-k", "Memory") == [
+    assert collected(project, "--recollect-faults=kill-app,pause", "-k", "Memory") == [
         "TestMemory::test_survives[rdb-kill-app]",
-        "TestMemory::test_survives[rdb-cut]",
+        "TestMemory::test_survives[rdb-pause]",
         "TestMemory::test_survives[aof-always-kill-app]",
-        "TestMemory::test_survives[aof-always-cut]",
+        "TestMemory::test_survives[aof-always-pause]",
     ]
     assert collected(project, "--recollect-url=redis://127.0.0.1:1/0", "-k", "Memory") == [
         "TestMemory::test_survives[custom-restart]"

@@ -50,6 +50,19 @@ def test_the_first_cells_are_those_that_nothing_happens_to() -> None:
     assert {scenario.writers for scenario in bare if scenario.variant == "one-writer"} == {1}
 
 
+@pytest.mark.parametrize(
+    ("engine", "fault"), [("redis", "cut"), ("postgres", "cut"), ("sqlite", "disk-full")]
+)
+def test_one_fault_that_writes_fail_under_meets_several_callers_of_one_store(engine: str, fault: str) -> None:
+    def callers(**more: Any) -> list[str]:
+        cells = select(VerifyRequest(engine=engine, **more), {"mine:store": ALL["redis"]})
+        return [cell.scenario.fault for cell in cells if cell.scenario.variant == "several-callers"]
+
+    assert callers(targets=("mine:store",)).count(fault) == 1
+    assert set(callers(targets=("mine:store",))) == {"none", fault}
+    assert set(callers(targets=("mine:store",), overview=True)) == {"none"}
+
+
 def test_where_memory_expires_that_is_the_first_fault() -> None:
     """A budget that is short leaves out the end."""
 

@@ -107,6 +107,8 @@ def test_a_race_of_tasks_leaves_several_processes_to_be_looked_at() -> None:
     assert (changed.apart, hidden) == (True, None)
     callers = msgspec.structs.replace(LARGE, variant="several-callers")
     assert avoiding(callers, findings(known), known)[1] is not None, "they would only show it again"
+    beside_a_fault = msgspec.structs.replace(callers, fault="cut")
+    assert avoiding(beside_a_fault, findings(known), known)[1] is not None, "they share a store there, too"
 
 
 def test_a_bug_of_hard_content_hides_cells_with_that_content_only() -> None:

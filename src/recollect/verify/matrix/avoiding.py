@@ -32,10 +32,16 @@ def avoiding(
         if workload == scenario.workload and workload not in DEFAULT_WORKLOADS:
             return scenario, finding
         if finding.smallest.writers > 1:
-            if scenario.fault in NO_FAULT:
+            if scenario.fault in NO_FAULT or _share_a_store(scenario, lead.scenario):
                 if lead.scenario.workload == INTERLEAVINGS and scenario.variant != SEVERAL_CALLERS:
                     continue  # found with tasks of one process; several processes are another question
                 return scenario, finding
             if scenario.fault not in TOGETHER:
                 scenario = msgspec.structs.replace(scenario, apart=True)
     return scenario, None
+
+
+def _share_a_store(scenario: Scenario, shown: Scenario) -> bool:
+    """Whether writers get in each other's way inside one process, where sessions of their own do not help."""
+    inside = shown.workload == INTERLEAVINGS or shown.variant == SEVERAL_CALLERS
+    return inside and scenario.variant == SEVERAL_CALLERS

@@ -398,15 +398,20 @@ def fault_cases(request: VerifyRequest, target: str) -> list[FaultCase]:
         FaultCase(policy, fault, variant)
         for number, policy in enumerate(_policies(request, name))
         for fault, own in map(_split, _faults(request, name, first_policy=number == 0))
-        for variant in _variants(request, fault, own)
+        for variant in _variants(request, name, fault, own)
     ]
 
 
-def _variants(request: VerifyRequest, fault: str, own: str | None) -> Sequence[str]:
+def _variants(request: VerifyRequest, engine: str, fault: str, own: str | None) -> Sequence[str]:
     if own is not None:
         return (own,)
     row = fault_named(fault)
-    return request.variants or row.variants[: None if request.full else row.usual_variants]
+    if request.variants or request.full:
+        return request.variants or row.variants
+    usual = row.variants[: row.usual_variants]
+    if request.overview:
+        return usual
+    return (*usual, *(variant for variant, where in row.usual_on.items() if engine in where))
 
 
 def _of_target(request: VerifyRequest, target: str, abilities: frozenset[str] | None) -> Iterable[Cell]:

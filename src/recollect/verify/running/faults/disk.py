@@ -19,6 +19,7 @@ from recollect.verify.disk.records import Op, Record
 from recollect.verify.disk.selfcheck import check_sight
 from recollect.verify.disk.states import zero_tails
 from recollect.verify.engines import Pausable
+from recollect.verify.judging.detection import SEVERAL_CALLERS
 from recollect.verify.running.faults.chroma_flush import (
     ALONE,
     FLUSH,
@@ -219,7 +220,9 @@ DISK_FAULTS = (
         verifies="a full disk is an error to the caller, and what was acknowledged before and afterwards is there",
         does_not_verify="quotas, inodes running out, a disk that stays full",
         obstacle=_obstacle,
-        variants=("", FLUSH),
+        variants=("", FLUSH, SEVERAL_CALLERS),
+        usual_on={SEVERAL_CALLERS: ("sqlite",)},
         clients=ALONE,
+        callers={SEVERAL_CALLERS: 3},
     ),
 )

@@ -88,6 +88,8 @@ class Fault:
     """The ways it can happen; the first is the default, `--full` runs all."""
     usual_variants: int = 1
     """How many of them, counted from the first, run when none is asked for."""
+    usual_on: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Others that run as well, and the engines on which they do."""
     clients: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     """Variants that need certain numbers of writers and readers, whatever the scenario says."""
     callers: Mapping[str, int] = field(default_factory=dict)

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from recollect.guarantees import MADE_OF
 from recollect.verify import providers
+from recollect.verify.judging.detection import SEVERAL_CALLERS
 from recollect.verify.running.faults.cluster import REPLIES_PER_LOSS, RepliesLost
 from recollect.verify.running.faults.connection_limit import occupied
 from recollect.verify.running.faults.fault import Fault, Injection, ours_only, servers_only
@@ -140,6 +141,9 @@ NETWORK_FAULTS = (
         " recovers on its own",
         does_not_verify="connections that end silently: see half-open",
         obstacle=_networked,
+        variants=("", SEVERAL_CALLERS),
+        usual_on={SEVERAL_CALLERS: ("redis", "postgres")},
+        callers={SEVERAL_CALLERS: 3},
     ),
     Fault(
         "half-open",
