@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from typer.testing import CliRunner
 
@@ -49,6 +50,7 @@ def test_a_lock_that_all_tasks_of_a_process_share_is_one_finding(
     monkeypatch.setattr(orders_first, "SECONDS_MAX", 120.0)  # it ends when it is found
     monkeypatch.setattr(orders_first, "SHARE", 2.0)
     monkeypatch.setattr(orders_first, "GRACE_S", 120.0)
+    monkeypatch.setattr(orders_first, "GRACE_SHARE", 2.0)
     found = verify(f"{STORES}:LockOfTheProcess", tmp_path / "out", expect=(1,))
     (finding,) = found["findings"]
     assert finding["name"] in ("lost-update", "dropped")
@@ -109,6 +111,16 @@ def test_they_take_a_part_of_the_budget() -> None:
     assert orders_first.seconds_each(1, 60.0) == orders_first.SECONDS_MAX
     assert orders_first.seconds_each(2, 60.0) == 3.0
     assert orders_first.seconds_each(1, 10.0) == 0.0
+
+
+def test_with_starting_and_making_smaller_they_keep_to_their_share_on_a_slow_machine(tmp_path: Path) -> None:
+    """A store that takes five seconds to open stands for a machine that does."""
+    slow = msgspec.structs.replace(NONE, target="tests.verify.slow_to_open:factory", policy="none")
+    result = orders_first.exploring(1.0, grace_s=1.5)(slow, tmp_path)
+    assert result.elapsed_s < 4.0, result
+    assert result.verdict.status == "skipped"
+    assert orders_first.grace_each(1, None) == orders_first.GRACE_S
+    assert orders_first.grace_each(2, 20.0) == 2.0
 
 
 def explored(verdict: Verdict, found: InterleavingsFound, monkeypatch: pytest.MonkeyPatch) -> Result:

@@ -355,7 +355,9 @@ def run(
                 fail_fast=fail_fast,
                 confirm=confirm,
                 listener=progress,
-                explore_orders=orders_first.exploring(orders_s, request.programs),
+                explore_orders=orders_first.exploring(
+                    orders_s, request.programs, orders_first.grace_each(len(orders), budget_s)
+                ),
                 processes=processes,
             )
             results = matrix.run()

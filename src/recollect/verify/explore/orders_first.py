@@ -40,8 +40,10 @@ SECONDS_LEAST = 1.5
 """With less time, the engine has hardly started."""
 SHARE = 0.1
 """At most this share of the budget, for all targets together."""
-GRACE_S = 20.0
+GRACE_S = 30.0
 """Extra time for starting, and for making what was found smaller; a store that takes longer hangs."""
+GRACE_SHARE = 0.2
+"""At most this share of the budget for it, so that on a busy machine the others have their turn."""
 ENGINES = ("redis", "postgres", "sqlite")
 WRITES = frozenset("aticspf")
 
@@ -127,7 +129,11 @@ def seconds_each(cells: int, budget_s: float | None) -> float:
     return min(SECONDS_MAX, share_s) if share_s >= SECONDS_LEAST else 0.0
 
 
-def exploring(seconds: float, programs: tuple[str, ...] = ()) -> ExploreOrders:
+def grace_each(cells: int, budget_s: float | None) -> float:
+    return GRACE_S if budget_s is None else min(GRACE_S, GRACE_SHARE * budget_s / max(1, cells))
+
+
+def exploring(seconds: float, programs: tuple[str, ...] = (), grace_s: float | None = None) -> ExploreOrders:
     """What the matrix calls for such a cell."""
 
     def explore(scenario: Scenario, folder: Path) -> Result:
@@ -140,7 +146,7 @@ def exploring(seconds: float, programs: tuple[str, ...] = ()) -> ExploreOrders:
             policy=scenario.policy,
             programs=programs,
             path=scenario.path,
-            grace_s=GRACE_S,
+            grace_s=GRACE_S if grace_s is None else grace_s,
         )
         result = _result(scenario, done, folder)
         return msgspec.structs.replace(

@@ -77,6 +77,8 @@ FIRST_PARTS = 6
 """At first, a program gets a sixth of the time that is left: the smallest get most, and the last still get some."""
 SMALLER_RUNS_MAX = 300
 REPLAYS_SECONDS = 10.0
+CLOSING_SHARE = 0.25
+"""Of the time that is left, so much is for what comes afterwards: making smaller, confirming, closing."""
 
 BACKENDS = (
     "SELECT pid FROM pg_stat_activity WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()"
@@ -203,7 +205,7 @@ class Explorer:
         found.programs = [pursuit.explored for pursuit in pursuits]
         try:
             self._world.open()
-            end_s = time.perf_counter() + self._asked.seconds
+            end_s = time.perf_counter() + _at_most(self._asked.seconds, self._asked)
             for pursuit, strategy, end in _rounds(pursuits, self._asked, self.how, end_s):
                 if self._pursue(pursuit, strategy, end) is not None:
                     break
@@ -397,7 +399,7 @@ class Explorer:
         """Tries fewer operations as long as the same anomaly is found, then fewer preemptions."""
         failure = pursuit.explored.failure
         assert failure is not None
-        end = time.perf_counter() + REPLAYS_SECONDS
+        end = time.perf_counter() + _at_most(REPLAYS_SECONDS, self._asked)
         if failure.past:
             pursuit.explored.failure = self._with_less_before(failure, end)
             return
@@ -508,6 +510,13 @@ class _Pursuit:
         self.histories: set[bytes] = set()
         self.by_preemptions = ByPreemptions(1)
         self.exhausting = SourceSets()
+
+
+def _at_most(seconds: float, asked: InterleavingsAsked) -> float:
+    """Less, if all of it is to be over before."""
+    if asked.until_s is None:
+        return seconds
+    return max(0.0, min(seconds, (1 - CLOSING_SHARE) * (asked.until_s - time.monotonic())))
 
 
 def _rounds(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -17,6 +18,8 @@ from recollect.verify.judging.verdict import Verdict
 
 CANCEL_SHARE = 0.4
 """The share of the time for callers that give up."""
+AGAIN_LEAST = 0.8
+"""With less time than this share of what the first part took, the second would hardly have started."""
 
 
 class Interleaved(NamedTuple):
@@ -43,8 +46,11 @@ def interleave(
 ) -> Interleaved:
     """Explores tasks or threads, as the store requires, then cancelled callers, until something fails or time is up.
 
-    `folder` gets the target's output and, where something failed, `history.jsonl`."""
+    All of it takes at most `grace_s` longer than `seconds`, with starting twice. `folder` gets the target's output and,
+    where something failed, `history.jsonl`."""
     private.artifact_folder(folder)
+    began_s = time.monotonic()
+    until_s = began_s + seconds + grace_s
     asked = InterleavingsAsked(
         target=target,
         engine=engine,
@@ -52,13 +58,16 @@ def interleave(
         policy=policy,
         programs=programs,
         seconds=seconds * (1 - CANCEL_SHARE),
+        until_s=until_s,
         folder=str(folder),
         path=path,
     )
-    done = explore_interleavings(asked, grace_s=grace_s)
-    if done.found.how == "tasks" and (done.found.status == "held" or done.found.is_cut_short):
+    done = explore_interleavings(asked)
+    took_s, left_s = time.monotonic() - began_s, until_s - time.monotonic()
+    goes_on = done.found.how == "tasks" and (done.found.status == "held" or done.found.is_cut_short)
+    if goes_on and left_s > took_s * AGAIN_LEAST:
         again = msgspec.structs.replace(asked, cancel=True, seconds=seconds * CANCEL_SHARE)
-        cancelled = explore_interleavings(again, grace_s=grace_s)
+        cancelled = explore_interleavings(again)
         done = cancelled if cancelled.found.status != "held" else done
     return Interleaved(_verdict(done), done.found)
 

@@ -31,6 +31,9 @@ class InterleavingsAsked(msgspec.Struct, frozen=True):
     cancel: bool = False
     bound: int = 2
     seconds: float = 30.0
+    until_s: float | None = None
+    """When all of it is to be over, by the monotonic clock of this machine: with starting, and with making what was
+    found smaller, which take long on a busy one."""
     replay: str | None = None
     """One schedule of a single program, instead of all."""
     confirmations: int = CONFIRMATIONS

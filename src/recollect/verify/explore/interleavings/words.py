@@ -45,8 +45,6 @@ _decode = msgspec.json.Decoder(Word).decode
 def explore_interleavings(
     asked: InterleavingsAsked,
     listener: Callable[[ProgramExplored], None] = lambda one: None,
-    *,
-    grace_s: float = GRACE_S,
 ) -> AllDone:
     """Explores in a process of its own, and waits for it; if that process dies or hangs, the result says so."""
     process = subprocess.Popen(
@@ -60,7 +58,7 @@ def explore_interleavings(
         with suppress(BrokenPipeError):
             process.stdin.write(msgspec.json.encode(asked) + b"\n")
             process.stdin.flush()  # left open: when this process ends, that one notices
-        return _heard(process, asked, listener, grace_s)
+        return _heard(process, asked, listener)
     finally:
         with suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -75,14 +73,14 @@ def _heard(
     process: subprocess.Popen[bytes],
     asked: InterleavingsAsked,
     listener: Callable[[ProgramExplored], None],
-    grace_s: float,
 ) -> AllDone:
-    end = time.monotonic() + asked.seconds + grace_s
+    end = time.monotonic() + asked.seconds + GRACE_S if asked.until_s is None else asked.until_s
     programs: dict[str, ProgramExplored] = {}
     for line in _lines(process, end):
         word = _decode(line)
         if isinstance(word, AllDone):
-            process.wait(GRACE_S)
+            with suppress(subprocess.TimeoutExpired):
+                process.wait(max(1.0, end - time.monotonic()))
             return word
         programs[word.explored.program] = word.explored
         listener(word.explored)
