@@ -90,3 +90,31 @@ def test_which_suites_have_it(asked: dict[str, object], has: bool) -> None:
     request = VerifyRequest(**{"targets": ("app:make",), "engine": "redis", **asked})  # type: ignore[arg-type]
     assert (case_for(request, "app:make") is not None) == has
     assert case_for(VerifyRequest(targets=("redis",)), "redis") is None
+
+
+EXPIRING = (
+    SUITES.partition("class OneCommand")[0]
+    + """
+class TestStore(MemoryStoreSuite):
+    engine, policy, fault, retain = "redis", "none", ("none", "clock-forward"), "7d"
+
+    @staticmethod
+    def factory(endpoint):
+        return OneValue(endpoint.url)
+"""
+)
+
+
+def test_a_race_does_not_hide_what_a_fault_shows(
+    project: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its writers get sessions of their own in the tests that come after it."""
+    monkeypatch.setattr(orders_first, "SECONDS_MAX", 120.0)
+    monkeypatch.setattr(orders_first, "GRACE_S", 120.0)
+    project.makepyfile(test_expiring=EXPIRING.replace("[*known, message])", "[*known, message]), ex=300"))
+    wanted = "interleavings or clock-forward"
+    result = project.runpytest_inprocess("-v", "-p", "no:xdist", "-k", wanted)
+    text = result.stdout.str()
+    assert "2 failed" in text, text
+    assert "expired-early (silent), confirmed 3 of 3" in text
+    assert "where it is told" not in text

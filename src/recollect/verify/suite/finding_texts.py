@@ -12,12 +12,14 @@ from pathlib import Path
 
 import msgspec
 
+from recollect.verify.matrix.avoiding import avoiding
 from recollect.verify.matrix.cell_process import Order
 from recollect.verify.matrix.findings import Finding, findings
 from recollect.verify.matrix.investigation import Investigation
 from recollect.verify.matrix.pool import CellPool
 from recollect.verify.matrix.results import Result, Results, replay_command
 from recollect.verify.report.finding_text import headline, told
+from recollect.verify.running.scenario import Scenario
 from recollect.verify.target.module_folders import from_here
 
 INVESTIGATE_S = 10.0
@@ -30,6 +32,12 @@ class FindingTexts:
     def __init__(self, pool: CellPool) -> None:
         self._pool = pool
         self._known: list[Result] = []
+
+    def apart_from_known(self, scenario: Scenario) -> Scenario:
+        """Run so that what is known does not hide what the fault shows. A test that would only show it again runs as it
+        is: it fails, too."""
+        changed, hidden_by = avoiding(scenario, findings(self._results), self._results)
+        return scenario if hidden_by is not None else changed
 
     def text(self, results: Sequence[Result]) -> tuple[str, str]:
         """What a test with these results says, and the command that runs its first finding again."""

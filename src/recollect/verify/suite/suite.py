@@ -119,7 +119,12 @@ class Bench:
     def _cells(self, suite: Suite, case: FaultCase) -> list[Cell]:
         if (suite, case) not in self._laid_out:
             self._laid_out[suite, case] = self._lay_out(suite, case)
-        return self._laid_out[suite, case]
+        cells, known = self._laid_out[suite, case], self._told.get(suite)
+        if known is None:
+            return cells
+        return [
+            msgspec.structs.replace(cell, scenario=known.apart_from_known(cell.scenario)) for cell in cells
+        ]
 
     def _lay_out(self, suite: Suite, case: FaultCase) -> list[Cell]:
         one = msgspec.structs.replace(
@@ -133,7 +138,8 @@ class Bench:
 
     def _order(self, suite: Suite, cell: Cell) -> Order:
         scenario = cell.scenario
-        parts = (scenario.policy, scenario.fault, scenario.variant, scenario.workload)
+        apart = "apart" if scenario.apart else ""
+        parts = (scenario.policy, scenario.fault, scenario.variant, scenario.workload, apart)
         name = ".".join(part.replace("/", "_").replace(":", "_") for part in parts if part)
         return Order(scenario, str(self.folder / suite.name / name))
 
