@@ -95,6 +95,18 @@ def test_a_race_that_an_order_of_events_shows_is_the_one_that_several_writers_sh
     ]
 
 
+def test_what_several_writers_lose_is_one_bug_whether_or_not_another_s_write_is_seen_meanwhile() -> None:
+    processes = cell("none", "lost-update", variant="several-writers", workload="turns")
+    callers = cell("none", "dropped", variant="several-callers", workload="turns")
+    assert told(processes, callers) == [("lost-update", (0, 1))]
+    alone = cell("none", "dropped", variant="one-writer", workload="turns", writers=1)
+    assert len(told(processes, alone)) == 2
+    content = cell("none", "dropped", variant="several-writers", workload="contents")
+    assert len(told(processes, content)) == 2
+    copied = cell("none", "duplicate", variant="several-callers", workload="turns")
+    assert len(told(processes, copied)) == 2
+
+
 def test_what_one_writer_shows_is_no_race() -> None:
     alone = cell("none", "trimmed", variant="one-writer", workload="turns")
     assert told(order("lost-update"), alone) == [("lost-update", (0,)), ("trimmed", (1,))]

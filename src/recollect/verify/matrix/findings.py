@@ -167,7 +167,8 @@ def _groups(results: Results, target: str) -> list[_Cause]:
         if result.verdict.status == "violated" and result.scenario.target == target
     }
     bare = {place: names for place, names in violated.items() if _needs_no_fault(results.results[place])}
-    groups = _joined(bare, _races(results, bare), differ=lambda one, other: _differ(results, one, other))
+    same = (_races(results, bare), _lost_together(results, bare))
+    groups = _joined(bare, same, differ=lambda one, other: _differ(results, one, other))
     groups = _without_late_orders(results, groups)
     rest: dict[int, set[str]] = {}
     for place, names in violated.items():
@@ -257,6 +258,16 @@ def _races(results: Results, bare: dict[int, set[str]]) -> set[int]:
         place
         for place, own in bare.items()
         if own & names and (place in tried or _writers(results.results[place]) > 1)
+    }
+
+
+def _lost_together(results: Results, bare: dict[int, set[str]]) -> set[int]:
+    """Cells in which several writers with plain texts lose messages: whether another's write was under way meanwhile,
+    and the loss is called a lost update, is chance."""
+    return {
+        place
+        for place, own in bare.items()
+        if own & {"lost-update", "dropped"} and _takes(results.results[place]) == "writers"
     }
 
 
@@ -355,9 +366,10 @@ def _family(names: set[str]) -> set[str]:
 
 
 def _joined(
-    cells: dict[int, set[str]], same: Set[int] = frozenset(), *, differ: Callable[[int, int], bool]
+    cells: dict[int, set[str]], same: Iterable[Set[int]] = (), *, differ: Callable[[int, int], bool]
 ) -> list[_Cause]:
-    """Groups of cells: those that share a name, directly or through others, unless they `differ`; and all in `same`."""
+    """Groups of cells: those that share a name, directly or through others, unless they `differ`; and all that are in
+    one of `same`."""
     groups: list[_Cause] = []
     for place, names in cells.items():
         joined = _Cause([place], set(names))
@@ -365,7 +377,7 @@ def _joined(
             group
             for group in groups
             if any(cells[other] & names and not differ(other, place) for other in group.cells)
-            or (place in same and not same.isdisjoint(group.cells))
+            or any(place in one and not one.isdisjoint(group.cells) for one in same)
         ]:
             joined = _Cause(group.cells + joined.cells, group.names | joined.names)
             groups.remove(group)
