@@ -328,6 +328,8 @@ def test_what_is_nowhere_for_a_moment_is_lost_where_the_process_dies_and_comes_i
         cell("clock-frozen", "reorder", "own-write-missing"),
     )
     assert told(moved, *shown) == [("non-monotonic-read", (0, 1, 2, 3, 4))]
+    # An engine that dies takes the end of what it has, and no hole out of the middle.
+    assert told(moved, cell("power-loss", "hole")) == [("non-monotonic-read", (0, 1))]
     # Neither what the engine loses, nor what a clock puts out of order, comes from it.
     assert told(moved, cell("kill-engine", "lost-tail"), cell("clock-frozen", "reorder")) == [
         ("non-monotonic-read", (0,)),

@@ -350,13 +350,14 @@ def _consequences(names: set[str], shown: set[str], fault: str) -> set[str]:
     """Names that a cell with a fault may give to a bug that shows everywhere.
 
     What a store loses by itself is missing from reads, and there again where a write was repeated. What is late, or for
-    a moment nowhere, arrives in another order, and is lost for good if the process dies meanwhile. Where reads show old
-    states, what they lack proves nothing: it may have been gone for long, or still be there. A changed clock has its
-    own way with order: it is only the same bug if something is late there too.
+    a moment nowhere, arrives in another order, and is lost for good if the process dies meanwhile; if the engine does,
+    only a hole is certain not to be the engine's own loss, which is the end. Where reads show old states, what they
+    lack proves nothing: it may have been gone for long, or still be there. A changed clock has its own way with order:
+    it is only the same bug if something is late there too.
     """
     more = set(LATE) if names & LOST else set()
     if names & LATE:
-        more |= {"reorder"} if fault not in TIME or shown & LATE else set()
+        more |= {"reorder", "hole"} if fault not in TIME or shown & LATE else set()
         more |= _family(set(LOST)) if fault in OF_THE_APP or shown & LATE else set()
     return _family(names) | more
 
