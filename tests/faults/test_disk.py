@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from recollect.verify.providers import docker
 from recollect.verify.running.faults import FAULTS, recorded_engine
 from recollect.verify.running.faults import disk as disk_faults
 from recollect.verify.running.scenario import Scenario
-from tests.faults.cells import run_cell
+from tests.faults.cells import errors, run_cell
 
 
 def cell(
@@ -111,6 +112,13 @@ def test_a_bad_disk_costs_our_stores_nothing(
         if "recorder was blind" not in (verdict.reason or ""):
             break  # PostgreSQL's panic ends its processes itself, sometimes between a write and its record
     assert verdict.status == "held", verdict
+
+
+def test_on_a_busy_machine_the_disk_is_full_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (8.0 * (os.cpu_count() or 1), 0.0, 0.0))
+    verdict = cell("tests.faults.slow_rows:factory", "wal-full", "disk-full", tmp_path, engine="sqlite")
+    assert verdict.status == "held", verdict
+    assert any("full" in error for error in errors(tmp_path, "unknown", "disk-full"))
 
 
 # ---- stores of lines: one that is right, and one for each mistake ----

@@ -1,10 +1,11 @@
 """Network faults on our stores: nothing is lost or doubled, and what is said about each write is true."""
 
+import os
 from pathlib import Path
 
 import pytest
 
-from recollect.verify.running.faults import FAULTS
+from recollect.verify.running.faults import FAULTS, network
 from tests.faults.cells import acknowledged_after, errors, our_cell, run_cell
 
 SERVERS = ("redis", "postgres")
@@ -34,6 +35,14 @@ def test_a_cut_is_noticed_and_survived(store: str, tmp_path: Path) -> None:
 @pytest.mark.parametrize("store", SERVERS)
 def test_a_write_that_arrives_after_it_was_given_up(store: str, tmp_path: Path) -> None:
     verdict = run_cell(our_cell(store, "half-open"), tmp_path)
+    assert verdict.status == "held", (verdict.reason, verdict.anomalies)
+    assert any("OutcomeUnknown" in error for error in errors(tmp_path, "unknown", "half-open"))
+
+
+def test_it_arrives_no_earlier_on_a_busy_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getloadavg", lambda: (8.0 * (os.cpu_count() or 1), 0.0, 0.0))
+    monkeypatch.setattr(network, "PATIENCE_S", 1.6)
+    verdict = run_cell(our_cell("redis", "half-open"), tmp_path)
     assert verdict.status == "held", (verdict.reason, verdict.anomalies)
     assert any("OutcomeUnknown" in error for error in errors(tmp_path, "unknown", "half-open"))
 

@@ -176,7 +176,7 @@ class DiskFull(_DiskFault):
         with run.striking("disk-full", f"{moment}, for {full_s:g} s, then a kill"):
             if not at_flush:
                 self.recorder.faults(Faults(space_left_bytes=SPACE_LEFT_BYTES))
-            run.go_on(full_s)
+            self.go_on_until(lambda: self.recorder.space_left_bytes == 0, full_s)
             self.recorder.faults(Faults())
             run.go_on(full_s / 3)
             self.down()

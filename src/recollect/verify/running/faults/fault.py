@@ -8,6 +8,7 @@ and after. `obstacle` says, before anything is started, why it cannot happen on 
 
 from __future__ import annotations
 
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -16,6 +17,7 @@ from pathlib import Path
 from recollect.guarantees import MADE_OF
 from recollect.verify import providers
 from recollect.verify.engines import Endpoint
+from recollect.verify.host.busy import patient_s
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers import docker
 from recollect.verify.running.faults.faulted_run import FaultedRun
@@ -29,6 +31,7 @@ AT_ONCE = "at-once"
 """Slots are moved by the engine itself, in one step."""
 UNFENCED = "unfenced"
 """Nobody stops the old primary when another one is promoted."""
+_STEP_S = 0.05
 
 
 class Injection(ABC):
@@ -52,6 +55,13 @@ class Injection(ABC):
     @abstractmethod
     def strike(self) -> None:
         """Called while the clients are at work."""
+
+    def go_on_until(self, done: Callable[[], bool], usual_s: float) -> None:
+        """Lets the clients go on for as long as it usually takes; on a busy machine for longer, until it is done."""
+        begun = time.monotonic()
+        self.run.go_on(usual_s)
+        while not done() and time.monotonic() < begun + patient_s(usual_s):
+            self.run.go_on(_STEP_S)
 
 
 WITNESS = "witness.json"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 from recollect.guarantees import MADE_OF
@@ -106,9 +107,14 @@ class HalfOpen(_Proxied):
         with self.run.striking("half-open"):
             self.proxy.hold()
             self.run.go_on(SILENT_S)
+            begun = time.monotonic()
             self.proxy.release_new()
-            self.run.go_on(FORGOTTEN_S)
+            self.go_on_until(lambda: not self._held(begun), FORGOTTEN_S)
             self.proxy.release()
+
+    def _held(self, before: float) -> bool:
+        """Whether anybody still waits for what was asked before then."""
+        return any(client.intent is not None and client.since < before for client in self.run.clients.present)
 
 
 class PoolTaken(Injection):
