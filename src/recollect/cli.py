@@ -12,6 +12,7 @@ from __future__ import annotations
 import codecs
 import errno
 import functools
+import gc
 import importlib
 import io
 import signal
@@ -228,6 +229,8 @@ def main() -> None:
     _scrub_output(sys.argv[1:])
     try:
         app = build(sys.argv[1:])
+        gc.freeze()
+        gc.enable()
         # Also when a script started us in the background, where the shell makes us ignore interrupts.
         signal.signal(signal.SIGINT, signal.default_int_handler)
         sys.unraisablehook = _interrupt_again

@@ -6,6 +6,7 @@ two processes disagree, the mistake is ours and nothing is concluded.
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 from pathlib import Path
@@ -51,4 +52,5 @@ def _in_fresh_process(history: Path) -> Verdict | str:
 
 
 if __name__ == "__main__":
+    gc.freeze()  # what was imported stays
     sys.stdout.buffer.write(msgspec.json.encode(analyze(History(Path(sys.argv[1])))))

@@ -17,6 +17,8 @@ from importlib.machinery import ModuleSpec, PathFinder
 from pathlib import Path
 from typing import NamedTuple
 
+PRELOADED, SEPARATOR = "RECOLLECT_PRELOAD", ","
+"""The environment variable that tells the fork server what to import, and what is between two of the names."""
 MARK = ":"
 """Behind a module's name: only the libraries that it imports are meant."""
 INSTALLED = ("site-packages", "dist-packages")

@@ -1,4 +1,5 @@
-"""Imports what the target's modules import in the fork server, once for all clients; those are in `own_modules`.
+"""Imports what every client needs in the fork server, once for all of them, and what the target's modules import; those
+are in `own_modules`.
 
 The fork server itself survives only an `ImportError`; anything else a module raises would end it. The worker imports
 the module again, and reports what is wrong with it.
@@ -9,11 +10,13 @@ for ever. Workers are forked without the thread.
 Then it does once what every client would do first and what Python keeps: it compiles the regular expressions, finds the
 distributions and starts OpenSSL: a quarter of the time that a client takes to start.
 
-What was imported stays: the collector of a worker need not look at it, which would copy its memory into the worker.
+What was imported stays: the collector waits until that is done, and the one of a worker need not look at it, which
+would copy its memory into the worker.
 """
 
 import contextlib
 import gc
+import importlib
 import importlib.metadata
 import inspect
 import os
@@ -21,10 +24,9 @@ import ssl
 import threading
 
 from recollect.secret import Scrubber
-from recollect.verify.target.own_modules import MARK, Library, libraries_of
+from recollect.verify.target.own_modules import MARK, PRELOADED, SEPARATOR, Library, libraries_of
 
-VARIABLE = "RECOLLECT_PRELOAD"
-SEPARATOR = ","
+OURS = ("recollect.verify.target.worker", "recollect.verify.builtin")
 
 
 def _end_at_once(server: int) -> None:
@@ -32,10 +34,14 @@ def _end_at_once(server: int) -> None:
         os._exit(0)
 
 
-if VARIABLE in os.environ:  # this is the fork server
+if PRELOADED in os.environ:  # this is the fork server
     threading._register_atexit(_end_at_once, os.getpid())  # type: ignore[attr-defined]
 
-for _name in filter(None, os.environ.pop(VARIABLE, "").split(SEPARATOR)):
+gc.disable()
+for _name in OURS:
+    importlib.import_module(_name)
+
+for _name in filter(None, os.environ.pop(PRELOADED, "").split(SEPARATOR)):
     _own = _name.removesuffix(MARK)
     for _library in [Library(_name, ())] if _own == _name else libraries_of(_own):
         with contextlib.suppress(Exception, SystemExit):
@@ -49,3 +55,4 @@ ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 
 gc.collect()
 gc.freeze()
+gc.enable()

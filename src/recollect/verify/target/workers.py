@@ -26,14 +26,16 @@ from recollect.verify.disk.recorder import dormant_shim
 from recollect.verify.engines.endpoint import Endpoint
 from recollect.verify.host import folder, interrupts, processes
 from recollect.verify.host.busy import patient_s
-from recollect.verify.target import other_python, pipe, warm_imports
+from recollect.verify.target import other_python, pipe
 from recollect.verify.target.interface_choice import Form
 from recollect.verify.target.login import environment_for
 from recollect.verify.target.marked_text import mark
+from recollect.verify.target.own_modules import PRELOADED, SEPARATOR
 from recollect.verify.target.real_settings import scratch
 from recollect.verify.target.worker import main as work
 
-PRELOAD = ("recollect.verify.target.worker", "recollect.verify.builtin")
+PRELOAD = "recollect.verify.target.warm_imports"
+"""By its name: what it does takes time and is for the fork server alone."""
 START_TIMEOUT_S = 30.0
 CLOSE_TIMEOUT_S = 2.0
 SETTINGS_TIMEOUT_S = 5.0
@@ -133,7 +135,7 @@ class Workers:
 
     def __init__(self, log: Path, preload: tuple[str, ...] = ()) -> None:
         self._context: ForkServerContext = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload([*PRELOAD, warm_imports.__name__])
+        self._context.set_forkserver_preload([PRELOAD])
         _end_fork_server_without(preload)
         self._log = log
         self.recorded: Mapping[str, str] | None = None
@@ -380,11 +382,11 @@ def _socket_in_run_folder() -> Iterator[None]:
 @contextmanager
 def _importing(modules: Iterable[str]) -> Iterator[None]:
     """Makes a fork server that starts now import these modules, and survive whatever they raise."""
-    os.environ[warm_imports.VARIABLE] = warm_imports.SEPARATOR.join(sorted(modules))
+    os.environ[PRELOADED] = SEPARATOR.join(sorted(modules))
     try:
         yield
     finally:
-        del os.environ[warm_imports.VARIABLE]
+        del os.environ[PRELOADED]
 
 
 @contextmanager

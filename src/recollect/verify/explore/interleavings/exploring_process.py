@@ -8,6 +8,7 @@ standard output: each program when it is done, and the whole result at the end.
 from __future__ import annotations
 
 import atexit
+import gc
 import logging
 import os
 import select
@@ -34,6 +35,7 @@ from recollect.verify.target.workers import TargetBroken
 
 
 def main() -> None:
+    gc.freeze()  # what was imported stays
     asked = msgspec.json.decode(sys.stdin.buffer.readline(), type=InterleavingsAsked)
     with os.fdopen(os.dup(1), "wb") as out:
         redirect_output(Path(asked.folder) / "target.log")
