@@ -1,5 +1,6 @@
 """The command line from outside: what it prints, what it writes, and how it exits."""
 
+import io
 import json
 import os
 import signal
@@ -14,7 +15,7 @@ import pytest
 from typer.testing import CliRunner
 
 from recollect import Message
-from recollect.cli import COMMANDS, build
+from recollect.cli import COMMANDS, build, main
 from recollect.sync import open_store
 from recollect.verify.matrix.selection import CORE_FAULTS
 from recollect.verify.running.faults import FAULTS
@@ -22,12 +23,38 @@ from recollect.verify.running.faults import FAULTS
 RECOLLECT = [sys.executable, "-m", "recollect"]
 
 
+ENVIRONMENT = {"PYTHONPATH": str(Path(__file__).parent.parent.parent), "COLUMNS": "160"}
+
+
 def recollect(*arguments: str, cwd: Path) -> "subprocess.CompletedProcess[str]":
-    project = str(Path(__file__).parent.parent.parent)
-    environment = {**os.environ, "PYTHONPATH": project, "COLUMNS": "160"}
+    environment = {**os.environ, **ENVIRONMENT}
     return subprocess.run(
         [*RECOLLECT, *arguments], cwd=cwd, capture_output=True, text=True, timeout=120, env=environment
     )
+
+
+def in_this_process(
+    monkeypatch: pytest.MonkeyPatch, *arguments: str, cwd: Path
+) -> "subprocess.CompletedProcess[str]":
+    """The same without starting Python, which takes longer than saying what is wrong."""
+    streams = [io.TextIOWrapper(io.BytesIO(), encoding="utf-8") for _ in range(2)]
+    monkeypatch.chdir(cwd)
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(sys, "argv", ["recollect", *arguments])
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(sys, "stdout", streams[0])
+    monkeypatch.setattr(sys, "stderr", streams[1])
+    handler = signal.getsignal(signal.SIGINT)
+    try:
+        with pytest.raises(SystemExit) as ended:
+            main()
+    finally:
+        signal.signal(signal.SIGINT, handler)
+    for stream in streams:
+        stream.seek(0)
+    assert isinstance(ended.value.code, int)
+    return subprocess.CompletedProcess(arguments, ended.value.code, streams[0].read(), streams[1].read())
 
 
 def cells(output: str) -> list[dict[str, Any]]:
@@ -167,8 +194,10 @@ def test_a_violation_exits_1_names_the_message_and_can_be_replayed(tmp_path: Pat
     ],
     ids=lambda value: " ".join(value[1:])[:40] if isinstance(value, list) else "",
 )
-def test_wrong_usage_exits_2_with_one_clear_sentence(tmp_path: Path, arguments: list[str], says: str) -> None:
-    done = recollect(*arguments, cwd=tmp_path)
+def test_wrong_usage_exits_2_with_one_clear_sentence(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], says: str
+) -> None:
+    done = in_this_process(monkeypatch, *arguments, cwd=tmp_path)
     assert done.returncode == 2, done.stdout + done.stderr
     assert says in " ".join((done.stdout + done.stderr).replace("│", " ").split())
     assert "Traceback" not in done.stderr
