@@ -3,6 +3,7 @@
 python -m tests.secret.every_command < argument lists, as JSON > outcomes, as JSON
 """
 
+import gc
 import importlib
 import json
 import os
@@ -80,6 +81,7 @@ def main() -> None:
         cli.build([name])
         for module in IMPORTED_LATER.get(name, ()):
             importlib.import_module(f"recollect.{module}")
+    gc.freeze()  # the collector of each fork would copy what was imported
     json.dump([run(line) for line in lines], sys.stdout)
 
 
