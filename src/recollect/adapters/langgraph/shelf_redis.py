@@ -40,7 +40,9 @@ from recollect.adapters.langgraph.shelf import (
     text_of,
 )
 from recollect.adapters.langgraph.shelf_layout import has_others
+from recollect.adapters.langgraph.shelf_redis_rights import check_rights
 from recollect.errors import (
+    CannotOpen,
     DurabilityUnavailable,
     EngineUnavailable,
     NotWritten,
@@ -312,11 +314,15 @@ class RedisShelf:
     async def open(cls, url: str, options: Options) -> "RedisShelf":
         shelf = cls(url, options)
         try:
+            await check_rights(shelf._redis, shelf._stem.removesuffix(":"), shelf._address)
             await shelf._redis.hsetnx(shelf._identity_key, "identity", str(uuid.uuid4()))
             shelf._identity = (await shelf._redis.hget(shelf._identity_key, "identity")).decode()
         except (exceptions.RedisError, OSError) as error:
             await shelf.close()
             raise not_connected(error, shelf._address) from error
+        except CannotOpen:
+            await shelf.close()
+            raise
         return shelf
 
     @property

@@ -38,6 +38,7 @@ COMMANDS = REQUESTS.union(*(script.commands for script in SCRIPTS))
 _AT_A_STRING: dict[str, tuple[str | int, ...]] = {
     "GET": (),
     "EXISTS": (),
+    "TYPE": (),
     "RPUSH": ("x",),
     "LLEN": (),
     "LINDEX": (0,),
@@ -46,49 +47,65 @@ _AT_A_STRING: dict[str, tuple[str | int, ...]] = {
     "LREM": (1, "x"),
     "HMGET": ("x",),
     "HGET": ("x",),
+    "HGETALL": (),
+    "HVALS": (),
+    "HEXISTS": ("x",),
     "HSET": ("x", "x"),
+    "HSETNX": ("x", "x"),
     "HDEL": ("x",),
     "HINCRBY": ("x", 1),
     "HLEN": (),
     "HKEYS": (),
+    "SADD": ("x",),
+    "SREM": ("x",),
+    "SISMEMBER": ("x",),
+    "SMEMBERS": (),
     "ZADD": (1, "x"),
+    "ZREM": ("x",),
     "ZCARD": (),
     "ZRANGE": (0, 0),
+    "ZREVRANGEBYLEX": ("+", "-"),
     "ZREMRANGEBYRANK": (0, 0),
     "ZSCORE": ("x",),
 }
-_AT_NOTHING: dict[str, tuple[str | int, ...]] = {"PERSIST": (), "PEXPIREAT": (1,)}
+_AT_NOTHING: dict[str, tuple[str | int, ...]] = {"PERSIST": (), "PEXPIREAT": (1,), "DEL": ()}
 _AT_NO_KEY: dict[str, tuple[str | int, ...]] = {
     "TIME": (),
     "SCAN": (0, "COUNT", 1),
     "EVAL": ("return 1", 0),
     "EVALSHA": ("0" * 40, 0),
+    "SCRIPT LOAD": ("return 1",),
+    "WAIT": (0, 1),
+    "WAITAOF": (0, 0, 1),
 }
-_TRIED = frozenset(_AT_A_STRING) | frozenset(_AT_NOTHING) | frozenset(_AT_NO_KEY) | {"SET", "UNLINK"}
-assert COMMANDS == _TRIED, f"say how to try {sorted(COMMANDS ^ _TRIED)}, or no longer to"
+
+
+def needed_for(plan: DurabilityPlan) -> frozenset[str]:
+    """What a store with this durability needs."""
+    waits = {"WAIT"} if plan.replicas else set()
+    return COMMANDS | waits | ({"WAITAOF"} if plan.waits_for_disk else set())
 
 
 class Rights:
-    """The question, and what its answers mean."""
+    """The question, and what its answers mean. `who` needs these commands, on keys that begin with the prefix."""
 
-    def __init__(self, prefix: str, plan: DurabilityPlan) -> None:
+    def __init__(self, prefix: str, commands: frozenset[str], who: str = "store") -> None:
         string, nothing = (f"{prefix}:rights:{uuid.uuid4().hex}" for _ in range(2))
-        without_key = dict(_AT_NO_KEY)
-        if plan.replicas:
-            without_key["WAIT"] = (0, 1)
-        if plan.waits_for_disk:
-            without_key["WAITAOF"] = (0, 0, 1)
-        tries: list[tuple[str | int, ...]] = [
-            ("SET", string, "1", "PX", PROBE_LIFE_MS),
-            *((command, string, *rest) for command, rest in _AT_A_STRING.items()),
-            *((command, nothing, *rest) for command, rest in _AT_NOTHING.items()),
-            *((command, *rest) for command, rest in without_key.items()),
-            ("UNLINK", string),
-        ]
-        self._prefix = prefix
-        self._names = [str(name) for name, *_ in tries]
-        self.request = b"".join(pack(*arguments) for arguments in tries)
-        self.count = len(tries)
+        tries: dict[str, tuple[str | int, ...]] = {
+            **{command: (string, *rest) for command, rest in _AT_A_STRING.items()},
+            **{command: (nothing, *rest) for command, rest in _AT_NOTHING.items()},
+            **_AT_NO_KEY,
+            "COPY": (nothing, nothing),
+        }
+        begin, end = ("SET", string, "1", "PX", PROBE_LIFE_MS), ("UNLINK", string)
+        lacking = commands - {*tries, "SET", "UNLINK"}
+        assert not lacking, f"say how to try {sorted(lacking)}"
+        asked = [(name, *rest) for name, rest in tries.items() if name in commands]
+        self._prefix, self._who = prefix, who
+        self.tries: list[tuple[str | int, ...]] = [begin, *asked, end]
+        self._names = [str(name) for name, *_ in self.tries]
+        self.request = b"".join(pack(*str(name).split(), *rest) for name, *rest in self.tries)
+        self.count = len(self.tries)
 
     def check(self, replies: list[Reply], address: str) -> None:
         """Raises `CannotOpen` with what is missing."""
@@ -108,10 +125,11 @@ class Rights:
                     missing.append(name)
         if not missing and not keys_denied:
             return
-        granted = " ".join([f"~{self._prefix}:*"] * keys_denied + [f"+{name.lower()}" for name in missing])
+        commands = [f"+{name.lower().replace(' ', '|')}" for name in missing]
+        granted = " ".join([f"~{self._prefix}:*"] * keys_denied + commands)
         told = " and ".join(
             [f"run {', '.join(missing)}"] * bool(missing) + [f"use the keys {self._prefix}:*"] * keys_denied
         )
         raise CannotOpen(
-            f"{address}: its user may not {told}, which the store needs: ACL SETUSER … {granted}"
+            f"{address}: its user may not {told}, which the {self._who} needs: ACL SETUSER … {granted}"
         )

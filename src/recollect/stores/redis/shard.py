@@ -25,7 +25,7 @@ from recollect.stores.redis.commit import Commit, QueuedWrite
 from recollect.stores.redis.errors import is_sentinel, not_connected, sentinel_refused
 from recollect.stores.redis.fsync import FsyncWatch
 from recollect.stores.redis.pool import NoFreeConnection, RedisPool
-from recollect.stores.redis.rights import Rights
+from recollect.stores.redis.rights import Rights, needed_for
 from recollect.stores.redis.settings import (
     QUESTIONS,
     QUESTIONS_COUNT,
@@ -119,7 +119,7 @@ class Shard:
         await self.pool.close()
 
     async def check_rights(self) -> None:
-        rights = Rights(self.address.prefix, self.plan)
+        rights = Rights(self.address.prefix, needed_for(self.plan))
         rights.check(await self.ask(rights.request, rights.count), self.address.shown)
 
     # ---- asking
