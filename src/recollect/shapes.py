@@ -50,6 +50,8 @@ def from_openai(item: Mapping[str, Any]) -> Message:
     if isinstance(role, str) and isinstance(item.get("content"), str) and set(item) == {"role", "content"}:
         return Message(role, item["content"])
     if not isinstance(role, str):
+        if kind is None and isinstance(item.get("id"), str):
+            kind = "item_reference"  # the API lets a reference leave out its type
         if not isinstance(kind, str):
             raise Refused(
                 f"an OpenAI message has a 'role' or a 'type', both text; not {shown(role)} and {shown(kind)}"

@@ -60,7 +60,10 @@ OUTPUTS = st.fixed_dictionaries(
 REASONING = st.fixed_dictionaries(
     {"type": st.just("reasoning"), "id": st.text(), "summary": st.lists(JSON), "provider_data": JSON}
 )
-ITEMS: Any = MESSAGES | BLOCKS | CALLS | OUTPUTS | REASONING
+REFERENCES = st.fixed_dictionaries(
+    {"id": st.text()}, optional={"type": st.sampled_from(["item_reference", None])}
+)
+ITEMS: Any = MESSAGES | BLOCKS | CALLS | OUTPUTS | REASONING | REFERENCES
 
 
 class AgentsSessions(Compared):

@@ -32,6 +32,8 @@ OPENAI: dict[str, dict[str, Any]] = {
     "reasoning": {"type": "reasoning", "id": "rs_1", "summary": [], "encrypted_content": "x"},
     "unknown fields": {"role": "developer", "content": "x", "phase": None, "later": {"deep": [1, 2.5, None]}},
     "empty": {"role": "user", "content": ""},
+    "reference": {"type": "item_reference", "id": "msg_1"},
+    "reference without a type": {"id": "msg_1"},
 }
 
 LANGCHAIN: dict[str, dict[str, Any]] = {
