@@ -11,7 +11,7 @@ from langgraph.checkpoint.base import empty_checkpoint
 
 from recollect import CannotOpen
 from recollect.adapters.langgraph import RecollectSaver
-from recollect.adapters.langgraph.shelf_redis_rights import COMMANDS
+from recollect.adapters.langgraph.shelf_redis_opening import COMMANDS
 from recollect.verify.engines import Engine
 from tests.stores.redis_places import BUILDS, hands_on, started
 

@@ -5,6 +5,7 @@ snapshot. Connections are pooled as in the store (`PostgresPool`), and `durabili
 """
 
 import asyncio
+import logging
 import time
 import uuid
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -61,6 +62,8 @@ from recollect.stores.postgres.near import NearPostgres
 from recollect.stores.postgres.near_wire import WireAnswer
 from recollect.stores.postgres.opening import check_not_shared, check_server
 from recollect.stores.postgres.pool import PostgresPool
+
+log = logging.getLogger("recollect")
 
 _LOCK = "SELECT pg_advisory_xact_lock(hashtextextended('recollect langgraph ' || current_schema(), 0))"
 
@@ -201,6 +204,8 @@ class PostgresShelf:
             raise read_error(error) from error
         finally:
             await connection.close()
+        if reached.notice:
+            log.warning("PostgreSQL: %s", reached.notice)
         return cls(url, options, reached, identity)
 
     @property

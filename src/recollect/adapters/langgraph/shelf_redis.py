@@ -40,9 +40,8 @@ from recollect.adapters.langgraph.shelf import (
     text_of,
 )
 from recollect.adapters.langgraph.shelf_layout import has_others
-from recollect.adapters.langgraph.shelf_redis_rights import check_rights
+from recollect.adapters.langgraph.shelf_redis_opening import examine
 from recollect.errors import (
-    CannotOpen,
     DurabilityUnavailable,
     EngineUnavailable,
     NotWritten,
@@ -313,16 +312,13 @@ class RedisShelf:
     @classmethod
     async def open(cls, url: str, options: Options) -> "RedisShelf":
         shelf = cls(url, options)
+        await examine(parse_address(url), shelf._stem, options)
         try:
-            await check_rights(shelf._redis, shelf._stem.removesuffix(":"), shelf._address)
             await shelf._redis.hsetnx(shelf._identity_key, "identity", str(uuid.uuid4()))
             shelf._identity = (await shelf._redis.hget(shelf._identity_key, "identity")).decode()
         except (exceptions.RedisError, OSError) as error:
             await shelf.close()
             raise not_connected(error, shelf._address) from error
-        except CannotOpen:
-            await shelf.close()
-            raise
         return shelf
 
     @property

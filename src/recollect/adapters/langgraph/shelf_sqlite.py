@@ -5,6 +5,7 @@ being taken away.
 """
 
 import asyncio
+import logging
 import sqlite3
 import time
 import uuid
@@ -66,6 +67,8 @@ from recollect.stores.sqlite.file import (
 )
 from recollect.stores.sqlite.transactions import SqliteTransactions, commit_failed
 
+log = logging.getLogger("recollect")
+
 AT_ONCE = 500
 """The most parameters in one statement."""
 
@@ -84,6 +87,8 @@ class SqliteShelf(SqliteTransactions[Job]):
         path, asked = parse_url(url)
         shelf = await asyncio.to_thread(_open, cls, path, asked, options)
         shelf._owner.take_loop()
+        if shelf.notice:
+            log.warning("%s: %s", path, shelf.notice)
         return shelf
 
     def __init__(self, path: Path, policy: ChosenPolicy, options: Options, identity: str) -> None:

@@ -102,10 +102,10 @@ class Rights:
         assert not lacking, f"say how to try {sorted(lacking)}"
         asked = [(name, *rest) for name, rest in tries.items() if name in commands]
         self._prefix, self._who = prefix, who
-        self.tries: list[tuple[str | int, ...]] = [begin, *asked, end]
-        self._names = [str(name) for name, *_ in self.tries]
-        self.request = b"".join(pack(*str(name).split(), *rest) for name, *rest in self.tries)
-        self.count = len(self.tries)
+        sent: list[tuple[str | int, ...]] = [begin, *asked, end]
+        self._names = [str(name) for name, *_ in sent]
+        self.request = b"".join(pack(*str(name).split(), *rest) for name, *rest in sent)
+        self.count = len(sent)
 
     def check(self, replies: list[Reply], address: str) -> None:
         """Raises `CannotOpen` with what is missing."""
