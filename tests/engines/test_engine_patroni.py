@@ -13,13 +13,15 @@ import pytest
 from recollect.doctor import Symptom, examine
 from recollect.guarantees import promise
 from recollect.verify import providers
-from recollect.verify.engines import NotInstalled, create
-from recollect.verify.engines.patroni import PatroniEngine
+from recollect.verify.engines import EngineOptions, NotInstalled, create
+from recollect.verify.engines.patroni import PatroniEngine, PatroniMember
+from recollect.verify.engines.postgres import PostgresEngine
 from recollect.verify.host.errors import EngineError
 from recollect.verify.providers import patroni
 from recollect.verify.providers.build import Gap
 from recollect.verify.running.faults import fault_named
 from recollect.verify.running.scenario import Scenario
+from recollect.verify.wire.pgwire import PgError
 
 DEADLINE_S = 180.0
 nightly = pytest.mark.skipif(
@@ -67,6 +69,29 @@ def test_what_cannot_happen_there_is_skipped_for_its_own_reason(
     scenario = Scenario(target="postgres", engine="patroni", policy="quorum", fault=fault, variant=variant)
     told = fault_named(fault).obstacle(scenario)
     assert (told is None) if reason is None else (reason in str(told))
+
+
+def test_a_server_that_patroni_stops_once_more_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was ready, and is stopped to follow another before it was asked who it is."""
+    answers: list[PgError | str] = [
+        PgError({"C": "57P03", "M": "the database system is shutting down"}),
+        "there",
+    ]
+
+    def ready(_: PostgresEngine) -> str:
+        answer = answers.pop(0)
+        if isinstance(answer, PgError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(PostgresEngine, "_endpoint_when_ready", ready)
+    member = object.__new__(PatroniMember)
+    member.options = EngineOptions(start_timeout_s=10)
+    assert member.await_start() == "there"
+    answers[:] = [PgError({"C": "42501", "M": "permission denied"})]
+    monkeypatch.setattr(PatroniMember, "kill", lambda _: None)
+    with pytest.raises(PgError, match="permission denied"):
+        member.await_start()
 
 
 @nightly

@@ -20,6 +20,7 @@ import os
 import shutil
 import signal
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -46,6 +47,8 @@ MEMBERS = 3
 TTL_S, LOOP_S, RETRY_S = 20, 1, 3
 START_TIMEOUT_S = 120.0
 _REST_TIMEOUT_S = 2.0
+_STOPPED = ("57P01", "57P02", "57P03")
+"""What PostgreSQL says when it goes down, or is not up yet."""
 _PEERS, _ETCD = "peers", "etcd"
 ASYNCHRONOUS, SYNCHRONOUS, QUORUM = "asynchronous", "synchronous", "quorum"
 _MODES = {ASYNCHRONOUS: False, SYNCHRONOUS: True, QUORUM: "quorum"}
@@ -167,6 +170,17 @@ class PatroniMember(PostgresEngine):
 
     def is_up(self) -> bool:
         return self._ready()
+
+    def _endpoint_when_ready(self) -> Endpoint:
+        """Patroni may stop one that was ready again, to make it follow another."""
+        give_up = time.monotonic() + self.options.start_timeout_s
+        while True:
+            try:
+                return super()._endpoint_when_ready()
+            except (OSError, PgError) as error:
+                stopped = isinstance(error, OSError) or error.code in _STOPPED
+                if not stopped or time.monotonic() > give_up:
+                    raise
 
     @property
     def server_pid(self) -> int | None:
