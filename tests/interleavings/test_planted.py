@@ -8,12 +8,16 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 
+from recollect.verify.explore.interleavings.explorer import Explorer
+from recollect.verify.explore.interleavings.program import ClientsProgram
 from recollect.verify.explore.interleavings.results import CONFIRMATIONS, InterleavingsAsked
+from recollect.verify.explore.interleavings.search import Choice, Redundant, Replay, started
 from recollect.verify.explore.interleavings.words import explore_interleavings
 from recollect.verify.judging.analyze import analyze
 from recollect.verify.judging.history import History
@@ -136,22 +140,42 @@ def test_an_engine_without_our_scripts_is_no_other_order(how: str, tmp_path: Pat
     assert sum(one.repeated + one.diverged for one in found.programs) == 0
 
 
+class CutShort(Replay):
+    """Ends the run after the last choice of its string, as one that turns out to be the same as another."""
+
+    def pick(self, enabled: Sequence[Choice], last: str) -> int:
+        if len(enabled) > 1 and not self._codes:
+            raise Redundant
+        return super().pick(enabled, last)
+
+
+class Begins(Replay):
+    """Keeps what could come first."""
+
+    first: tuple[str, ...] = ()
+
+    def pick(self, enabled: Sequence[Choice], last: str) -> int:
+        self.first = self.first or tuple(choice.key for choice in enabled)
+        return super().pick(enabled, last)
+
+
 def test_a_request_that_nobody_waits_for_any_more_stays_in_its_schedule(tmp_path: Path) -> None:
-    """A run that is cut short after a timeout leaves one on its way."""
+    """A run that is cut short after a timeout leaves one on its way: A has asked again, and both have their answers."""
     asked = InterleavingsAsked(
         target="tests.interleavings.planted.redis_tasks:ReadsTwice",
         engine="redis",
         how="tasks",
-        programs=("a r | r",),
-        bound=0,
-        seconds=6.0,
         folder=str(tmp_path),
         path=(str(HERE),),
     )
-    (explored,) = explore_interleavings(asked).found.programs
-    assert explored.failure is None
-    assert explored.redundant
-    assert explored.repeated + explored.diverged == 0
+    program, after = ClientsProgram.parse("r | r r"), Begins("")
+    with closing(Explorer(asked)) as explorer:
+        world = explorer._world
+        world.run(program, started(Replay("")))
+        with pytest.raises(Redundant):
+            world.run(program, started(CutShort("AA2A2A2BBB")))
+        world.run(program, started(after))
+    assert after.first == ("A:begin:0", "B:begin:0")
 
 
 def test_a_connection_that_was_not_there_before_is_no_other_order(tmp_path: Path) -> None:
