@@ -90,6 +90,9 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     def __init__(self, stepper: Stepper) -> None:
         self._stepper = stepper
         self._kept: list[asyncio.Task[Any]] = []
+        self._looked_at = 0
+        self._under_way: list[asyncio.Task[Any]] = []
+        """Of those looked at so far, the ones that had not ended: a store keeps thousands."""
         self._jobs_made = 0
         self.timers_set = 0
         self._quiet = _Quiet(stepper)
@@ -122,7 +125,9 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         """How many tasks wait, and how many timers that go off within this time."""
         timers: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]
         soon = [t for t in timers if t.when() - self.time() <= within_s and not t.cancelled()]
-        return sum(not task.done() for task in self._kept), len(soon)
+        tasks = (*self._under_way, *self._kept[self._looked_at :])
+        self._looked_at, self._under_way = len(self._kept), [task for task in tasks if not task.done()]
+        return len(self._under_way), len(soon)
 
     def _has_work(self) -> bool:
         scheduled: list[asyncio.TimerHandle] = self._scheduled  # type: ignore[attr-defined]

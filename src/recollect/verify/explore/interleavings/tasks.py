@@ -128,8 +128,8 @@ class TaskWorld:
         self._past = StorePast(is_for_one=cancellations > 0)
         self._usual: dict[ClientsProgram, tuple[ScheduleRun, int]] = {}
         """How a program goes on a new store if nobody gives up, and with how many connections."""
-        self._calm: tuple[int, ...] | None = None
-        """How the store looked when nobody had given up on it yet."""
+        self._calm: set[tuple[int, ...] | None] = set()
+        """How the store looked when nobody had given up on it yet, and whenever it was seen to go as usual."""
         self._steps = self._fingerprint = self._timers_set = 0
         self._free = True
         """While true, nothing is recorded, and whatever can happen happens at once."""
@@ -222,9 +222,10 @@ class TaskWorld:
                 if self._is_calm():
                     return True
             with contextlib.suppress(Unfinished):
+                before = self._look()
                 course = self._one(program, started(Alternating(1)), 0)
                 if course.went_like(usual) and self._connections == connections:
-                    self._calm = self._look()
+                    self._calm |= {before, self._look()}
                     return not self._dirty
             if self._dirty:
                 return False
@@ -244,7 +245,8 @@ class TaskWorld:
         return not is_trial
 
     def _is_calm(self) -> bool:
-        return self._calm is not None and self._calm == self._look()
+        look = self._look()
+        return look is not None and look in self._calm
 
     def _look(self) -> tuple[int, ...] | None:
         """What can be seen of a store that nobody uses; None if something is under way, or its engine is inside."""
@@ -288,7 +290,7 @@ class TaskWorld:
             with contextlib.suppress(Unfinished):
                 self._usual[program] = self._one(program, started(Alternating(1)), 0), self._connections
         self._past.did(program)
-        self._calm = self._look()
+        self._calm = {self._look()}
         self._outside.look_for_strangers()
 
     def _one(self, program: ClientsProgram, strategy: Strategy, cancellations: int) -> ScheduleRun:
@@ -335,7 +337,7 @@ class TaskWorld:
         self._free = True
         self._loop = self._outside.open_loop()
         self._in_loop(self._opening())
-        self._dirty, self._calm = False, None
+        self._dirty, self._calm = False, set()
         self._past.opened()
 
     async def _opening(self) -> None:
