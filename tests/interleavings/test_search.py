@@ -36,7 +36,7 @@ def run(machine: Machine, strategy: Strategy) -> str:
         choices = [Choice("ABC"[c], "ABC"[c], f"{'ABC'[c]}:{done[c]}") for c in able]
         index = strategy.pick(choices, last)
         client = able[index]
-        strategy.did(frozenset({machine[client][done[client]]}))
+        strategy.did(frozenset({machine[client][done[client]]}) if strategy.reads_footprints else NOTHING)
         done[client] += 1
         last = "ABC"[client]
         order += last
@@ -139,7 +139,8 @@ def run_locks(strands: Sequence[Strand], strategy: Strategy) -> tuple[object, ..
     while able := machine.able:
         choices = [Choice(strands[s][0], f"{s}", f"{strands[s][0]}:{s}:{machine.done[s]}") for s in able]
         strand = able[strategy.pick(choices, last)]
-        strategy.did(frozenset({machine.step(strand)}))
+        touched = frozenset({machine.step(strand)})
+        strategy.did(touched if strategy.reads_footprints else NOTHING)
         last = strands[strand][0]
     return machine.outcome
 
@@ -278,7 +279,8 @@ def test_whoever_gives_up_in_whatever_place_no_outcome_is_missed(seed: int) -> N
                 # Two operations of one client: only what they touch puts their steps in order.
                 choices = [Choice("A", name, name, alone=True) for name in able]
                 last = able[strategy.pick(choices, last)]
-                strategy.did(machine.step(last))
+                touched = machine.step(last)
+                strategy.did(touched if strategy.reads_footprints else NOTHING)
             found.append(machine.outcome)
     assert not strategy.start(), "it stays at its end"
     wanted = {machine.outcome for machine in orders_of(lambda: gives_up(seed))}

@@ -364,6 +364,8 @@ class Outside:
 
     def settle(self) -> None:
         """Waits until the other threads of the process wait, too."""
+        if not self.jobs and threading.active_count() == 1:
+            return
         under_way = [job.running for job in self.jobs if job.running is not None and not job.running.done()]
         for job in under_way:
             concurrent.futures.wait([job], timeout=0.05)

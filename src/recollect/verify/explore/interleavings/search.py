@@ -70,8 +70,11 @@ class Attempts:
 
 
 class Strategy(Protocol):
-    reads_footprints: ClassVar[bool]
-    """Whether it wants to know what a step has touched, which takes a third of the time."""
+    @property
+    def reads_footprints(self) -> bool:
+        """Whether it wants to know what the step that was picked last touches, which takes a third of the time. Once it
+        does, it does until the end of the run."""
+        ...
 
     def start(self) -> bool:
         """Prepares the next run; False when there is none."""

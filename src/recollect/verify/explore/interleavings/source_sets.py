@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
 
 from recollect.verify.explore.interleavings.footprints import MEMORY, UNSEEN, WRITES_ALL, Footprint, conflict
 from recollect.verify.explore.interleavings.search import Choice, Diverged, PickedOtherwise, Redundant, usual
@@ -65,8 +64,6 @@ class _Crossing:
 class SourceSets:
     """Every distinguishable schedule."""
 
-    reads_footprints: ClassVar[bool] = True
-
     _stack: list[_Crossing] = field(default_factory=list)
     _advance: bool = False
     _depth: int = 0
@@ -84,6 +81,11 @@ class SourceSets:
     _memory_is_unseen: bool = False
     """Callers share something in memory that cannot be seen, so that no two steps of the process commute."""
     _conflicts: dict[tuple[Footprint, Footprint], bool] = field(default_factory=dict)
+
+    @property
+    def reads_footprints(self) -> bool:
+        """Of a step that was run before, they are known."""
+        return self._depth >= self._known
 
     def start(self) -> bool:
         if self._advance and not self._stack:
@@ -145,16 +147,18 @@ class SourceSets:
         self._picked = who
 
     def did(self, footprint: Footprint) -> None:
+        state = self._stack[self._depth - 1]
+        if state.picked is not None and state.picked != self._picked:
+            raise PickedOtherwise(f"the engine let {self._picked or 'nobody'} go on; before: {state.picked}")
+        self._done = self._depth
+        if not self.reads_footprints:
+            return
         if (UNSEEN, True) in footprint and not self._memory_is_unseen:
             self._begin_anew()
             raise Redundant
         if self._memory_is_unseen:
             footprint = _with_memory(footprint)
-        state = self._stack[self._depth - 1]
-        if state.picked is not None and state.picked != self._picked:
-            raise PickedOtherwise(f"the engine let {self._picked or 'nobody'} go on; before: {state.picked}")
         state.picked, state.touched = self._picked, footprint
-        self._done = self._depth
         chosen = state.choice
         self._handed = {
             key: (line, touched)

@@ -130,7 +130,9 @@ class TaskWorld:
         """How a program goes on a new store if nobody gives up, and with how many connections."""
         self._calm: set[tuple[int, ...] | None] = set()
         """How the store looked when nobody had given up on it yet, and whenever it was seen to go as usual."""
-        self._steps = self._fingerprint = self._timers_set = 0
+        self._steps = self._timers_set = 0
+        self._fingerprint: int | None = None
+        """Of the store's memory as it was before this step; None as long as nobody wants to know what steps touch."""
         self._free = True
         """While true, nothing is recorded, and whatever can happen happens at once."""
         self._pending: set[tuple[str, bool]] | None = None
@@ -320,8 +322,7 @@ class TaskWorld:
         for _ in range(program.before):
             work = operation(self._history, BEFORE, ProgramOp("a"), lambda kind, label: None)
             await self._carry(work, None)
-        if self._course.reads_footprints:
-            self._fingerprint = self._memory.fingerprint()
+        self._fingerprint = None
         self._free = False
         try:
             await self._done
@@ -404,6 +405,9 @@ class TaskWorld:
             if self._steps > STEPS_MAX:
                 raise Unfinished(f"more than {STEPS_MAX} steps")
             index = self._course.choose([option.choice for option in options])
+            if self._course.reads_footprints and self._fingerprint is None:
+                assert self._loop is not None
+                self._fingerprint, self._timers_set = self._memory.fingerprint(), self._loop.timers_set
             self._outside.moment += 1
             self._pending, self._statement_ran = set(), False
             self._meetings.begin_step()
@@ -424,7 +428,10 @@ class TaskWorld:
 
     def _finish_step(self) -> None:
         if self._pending is not None:
-            self._course.did(self._meetings.with_unseen(frozenset(self._pending)))
+            touched = frozenset(self._pending)
+            self._course.did(
+                self._meetings.with_unseen(touched) if self._course.reads_footprints else touched
+            )
         self._pending = None
 
     def _account(self) -> None:

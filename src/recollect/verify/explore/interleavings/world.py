@@ -104,11 +104,14 @@ class ChosenCourse:
 
     def __init__(self, strategy: Strategy, shorten: Callable[[str], str]) -> None:
         self._strategy, self._shorten = strategy, shorten
-        self.reads_footprints = strategy.reads_footprints
         self.codes: list[str] = []
         self.steps: list[LoggedStep] = []
         self.last = ""
         self.preemptions = 0
+
+    @property
+    def reads_footprints(self) -> bool:
+        return self._strategy.reads_footprints
 
     def choose(self, options: Sequence[Choice]) -> int:
         index = self._strategy.pick(options, self.last)
@@ -128,7 +131,8 @@ class ChosenCourse:
     def did(self, footprint: Footprint) -> None:
         """What the step that was chosen last touched, under names that are the same in every schedule."""
         if self.reads_footprints:
-            self._strategy.did(frozenset((self._shorten(place), write) for place, write in footprint))
+            footprint = frozenset((self._shorten(place), write) for place, write in footprint)
+        self._strategy.did(footprint)
 
     def note(self, actor: str, kind: str, label: str, told: str = "") -> None:
         self.steps.append(LoggedStep(actor, kind, self._shorten(label), told))
