@@ -208,7 +208,7 @@ def test_what_only_a_used_store_shows_is_told_with_what_it_was_used_for(
 
 def test_what_never_comes_again_is_no_finding(tmp_path: Path) -> None:
     cell = Cell("redis_used:FailsOnce", "redis", "tasks")
-    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a | a",)).found
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a a | a",)).found
     assert (found.status, found.failure) == ("unknown", None), found.reason
     assert "raised was seen on a store that had been used before, but not again" in (found.reason or "")
 

@@ -72,3 +72,24 @@ def test_what_has_met_before_is_nothing_new() -> None:
     assert past.knows(ClientsProgram.parse("t1 | t"))
     for text in ("t | t", "t | a", "1+ a | a", "a | f"):
         assert not past.knows(ClientsProgram.parse(text)), text
+
+
+@pytest.mark.parametrize(
+    ("text", "twins"),
+    [
+        ("a | a", [(), (0,)]),
+        ("9+ a | a", [(), (0,)]),
+        ("a | r | a", [(), (), (0,)]),
+        ("a | a | a", [(), (0,), (0, 1)]),
+        ("a r | a", [(), ()]),
+        ("a1 r1 | a r", [(), (0,)]),
+        ("a1 r | a r1", [(), (0,)]),
+        ("1+ a1 r1 | a r", [(), ()]),
+        ("a1 r1 | r a", [(), ()]),
+        ("a2 | a", [(), ()]),
+        ("a1 | a | a", [(), (), (1,)]),
+    ],
+)
+def test_clients_that_do_the_same_are_twins(text: str, twins: list[tuple[int, ...]]) -> None:
+    program = ClientsProgram.parse(text)
+    assert [program.twins(number) for number in range(len(program.clients))] == twins

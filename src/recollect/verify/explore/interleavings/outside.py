@@ -95,6 +95,7 @@ class StepOptions(list[StepOption]):
         setup: bool = False,
         is_timer: bool = False,
         in_engine: bool = False,
+        is_mirrored: bool = False,
     ) -> None:
         names, number = self._names, 1
         key, code = f"{actor}:{what}", actor + mark
@@ -105,7 +106,9 @@ class StepOptions(list[StepOption]):
             key += "'"
         names.add(code)
         names.add(key)
-        self.append(StepOption(Choice(actor, code, key, self._alone), act, is_timer, setup, in_engine))
+        self.append(
+            StepOption(Choice(actor, code, key, self._alone, is_mirrored), act, is_timer, setup, in_engine)
+        )
 
 
 class Audience(Protocol):

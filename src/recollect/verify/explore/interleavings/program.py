@@ -92,6 +92,16 @@ class ClientsProgram:
     def sessions(self) -> range:
         return range(1 + max(op.session for operations in self.clients for op in operations))
 
+    def twins(self, number: int) -> tuple[int, ...]:
+        """Clients before this one that do the same: nobody could tell if the two exchanged names. So it is with two
+        clients on two sessions if nothing was appended before, since the sessions can exchange names too."""
+        mine, earlier = self.clients[number], self.clients[:number]
+        found = tuple(place for place, ops in enumerate(earlier) if ops == mine)
+        if found or self.before or len(self.clients) != 2 or not earlier:
+            return found
+        other = tuple(ProgramOp(op.letter, 1 - op.session) for op in mine)
+        return (0,) if earlier[0] == other and max(op.session for op in mine + other) == 1 else ()
+
     @property
     def reading(self) -> ClientsProgram:
         """As many clients, each of which only reads."""

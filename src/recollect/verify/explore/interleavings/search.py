@@ -25,6 +25,8 @@ class Choice(NamedTuple):
     key: str
     alone: bool = False
     """Nothing but what they touch puts it in order with other steps of the same client."""
+    is_mirrored: bool = False
+    """A client that does the same could begin instead: with their names exchanged, that is the same schedule."""
 
     @property
     def line(self) -> str:
@@ -147,7 +149,7 @@ class ByPreemptions:
         else:
             index = usual(enabled, last)
             for other, choice in enumerate(enabled):
-                if other != index:
+                if other != index and not choice.is_mirrored:
                     self._serial += 1
                     price = self._spent + preempts(enabled, last, other)
                     entry = (price, self._serial, (*self._taken, choice.key))

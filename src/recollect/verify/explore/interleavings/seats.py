@@ -27,6 +27,8 @@ class Seat:
 
     number: int
     ops: tuple[ProgramOp, ...]
+    twins: tuple[int, ...] = ()
+    """Clients before it that do the same."""
     name: str = ""
     task: asyncio.Task[None] | None = None
     begun: int = 0
@@ -81,7 +83,8 @@ class Seats(list[Seat]):
         """Whose next operation could begin."""
         for seat in self:
             if not seat.busy and seat.begun < len(seat.ops):
-                found.offer(seat.name, f"begin:{seat.begun}", partial(begin, seat))
+                is_mirrored = not seat.begun and any(not self[twin].begun for twin in seat.twins)
+                found.offer(seat.name, f"begin:{seat.begun}", partial(begin, seat), is_mirrored=is_mirrored)
 
     def offer_to_cancel(self, found: StepOptions, outside: Outside, cancel: Callable[..., Footprint]) -> None:
         """Who could give up: where it waits, or as a reply comes."""

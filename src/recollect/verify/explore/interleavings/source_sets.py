@@ -117,6 +117,13 @@ class SourceSets:
         del self._stack[self._known :]
 
     def pick(self, enabled: Sequence[Choice], last: str) -> int:
+        able = [choice for choice in enabled if not choice.is_mirrored]
+        chosen = able[self._pick(able, last)]
+        self._depth += 1
+        self._picked = ""
+        return enabled.index(chosen)
+
+    def _pick(self, enabled: Sequence[Choice], last: str) -> int:
         if self._depth < len(self._stack):
             state = self._stack[self._depth]
             now = [choice.key for choice in enabled]
@@ -139,8 +146,6 @@ class SourceSets:
             # Nobody gives up as long as anything else can come next: what giving up prevents would not be seen racing.
             index = awake[usual([enabled[place] for place in awake], last)]
             state.choose(index)
-        self._depth += 1
-        self._picked = ""
         return index
 
     def picked(self, who: str) -> None:

@@ -299,7 +299,9 @@ class TaskWorld:
         self.session.schedule += 1
         self._course = ChosenCourse(strategy, self.session.shorten)
         self._history = self._new_history(program)
-        self._seats = Seats(Seat(number, ops) for number, ops in enumerate(program.clients))
+        self._seats = Seats(
+            Seat(number, ops, program.twins(number)) for number, ops in enumerate(program.clients)
+        )
         self._cancellations_left = cancellations
         self._outside.begin_schedule()
         self._pending = None
