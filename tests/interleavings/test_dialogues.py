@@ -76,6 +76,15 @@ def test_what_opens_a_connection_is_known_before_it_is_sent() -> None:
     assert spoken.reply(b"")  # nothing was sent, so no reply is owed
 
 
+def test_what_a_store_asks_in_between_does_not_open_its_connection() -> None:
+    spoken = RespDialogue()
+    assert spoken.request(resp("PING")).setup
+    assert not spoken.request(resp("GET", "k")).setup
+    assert not spoken.is_setup(resp("PING"))
+    assert not spoken.request(resp("TIME")).setup
+    assert spoken.request(resp("CLIENT", "SETNAME", "n")).setup
+
+
 def test_attributes_belong_to_the_reply_behind_them() -> None:
     spoken = RespDialogue()
     spoken.request(resp("GET", "k"))

@@ -352,6 +352,39 @@ class GivesUpWhenSlow(OneCommand):
             await super().append(session, messages)
 
 
+class WritesForAll(OneCommand):
+    """Nothing wrong: who comes while nobody writes, writes for all who come meanwhile."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.waiting: list[tuple[str, Messages, asyncio.Future[None]]] = []
+        self.writing = False
+
+    async def append(self, session: str, messages: Messages) -> None:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.waiting.append((session, messages, done))
+        if not self.writing:
+            self.writing = True
+            await self.write()
+            self.writing = False
+        await done
+
+    async def write(self) -> None:
+        while self.waiting:
+            batch, self.waiting = self.waiting, []
+            for session, messages, done in batch:
+                await super().append(session, messages)
+                done.set_result(None)
+
+
+class AsksBeforeItStops(WritesForAll):
+    """Who comes during the question is written by nobody."""
+
+    async def write(self) -> None:
+        await super().write()
+        await self.client.ping()
+
+
 class SameLength(OneCommand):
     """Written back only if the list is as long as it was: true again after others have forgotten and appended."""
 

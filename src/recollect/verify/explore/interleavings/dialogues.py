@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from typing import NamedTuple, Self
 
 from recollect.verify.explore.interleavings.footprints import (
     NOTHING,
+    REDIS_ALWAYS_SETUP,
     REDIS_SETUP,
     ROWS,
     WRITES_ALL,
@@ -107,6 +108,8 @@ class RespDialogue(Dialogue):
         self._rest = b""
         self._queued: Footprint | None = None
         self._watched: Footprint = NOTHING
+        self._is_open = False
+        """Whether it has been used for more than opening it."""
 
     @property
     def is_at_rest(self) -> bool:
@@ -122,7 +125,10 @@ class RespDialogue(Dialogue):
 
     def is_setup(self, data: bytes) -> bool:
         commands = commands_in(data)
-        return bool(commands) and all(words[0].upper() in REDIS_SETUP for words in commands)
+        return bool(commands) and self._opens([words[0].upper() for words in commands])
+
+    def _opens(self, names: Iterable[bytes]) -> bool:
+        return (REDIS_ALWAYS_SETUP if self._is_open else REDIS_SETUP).issuperset(names)
 
     def request(self, data: bytes) -> SentRequest:
         commands = commands_in(data)
@@ -135,12 +141,9 @@ class RespDialogue(Dialogue):
             label = " ".join(name.decode("utf-8", "replace") for name in names)
         else:
             label = " ".join(word.decode("utf-8", "replace").split("\n")[0][:40] for word in commands[0][:2])
-        return SentRequest(
-            label,
-            touched,
-            setup=all(name in REDIS_SETUP for name in names),
-            waits=any(name in _WAITING for name in names),
-        )
+        setup = self._opens(names)
+        self._is_open = self._is_open or not setup
+        return SentRequest(label, touched, setup, waits=any(name in _WAITING for name in names))
 
     def _touched(self, words: list[bytes]) -> Footprint:
         """Queued commands run at EXEC, which also checks whether anybody wrote to a watched key."""

@@ -66,6 +66,9 @@ REDIS_SETUP = frozenset(
     b"HELLO AUTH SELECT CLIENT PING ECHO INFO CONFIG COMMAND SCRIPT READONLY TIME LATENCY ROLE".split()
 )
 """Commands that open a connection, which affect nobody else."""
+REDIS_ALWAYS_SETUP = frozenset(b"HELLO AUTH SELECT CLIENT READONLY".split())
+"""Those that are about the connection whenever they come. A store may ask the others in between, and somebody else goes
+on meanwhile."""
 
 _READS = frozenset(
     b"GET STRLEN GETRANGE EXISTS TYPE TTL PTTL MGET LRANGE LLEN LINDEX LPOS HGET HMGET HGETALL HLEN HKEYS HVALS "
