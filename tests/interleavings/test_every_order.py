@@ -19,6 +19,8 @@ WITHIN_S = 200.0
         ("redis_tasks:OneValue", False, "a | a"),
         ("redis_tasks:OneConnection", False, "a | a"),
         ("redis_tasks:SharedPipeline", False, "a | a"),
+        ("redis_tasks:LockAfterAYield", False, "a | a"),
+        ("redis_tasks:OneLockAfterAYield", False, "a | r"),
         ("redis_tasks:OneCommand", True, "a | r"),
         ("redis_tasks:OneConnection", True, "a | r"),
         ("redis_tasks:CancelledConnection", True, "a | r"),

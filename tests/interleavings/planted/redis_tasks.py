@@ -385,6 +385,32 @@ class AsksBeforeItStops(WritesForAll):
         await self.client.ping()
 
 
+class LockAfterAYield(OneValue):
+    """Each session has a lock, made by whoever comes first; two that begin in one turn of the loop make one each."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.locks: dict[str, asyncio.Lock] = {}
+
+    async def lock(self, session: str) -> asyncio.Lock:
+        if session not in self.locks:
+            await asyncio.sleep(0)
+            self.locks[session] = asyncio.Lock()
+        return self.locks[session]
+
+    async def append(self, session: str, messages: Messages) -> None:
+        async with await self.lock(session):
+            await super().append(session, messages)
+
+
+class OneLockAfterAYield(LockAfterAYield):
+    """Nothing wrong: whoever goes on first makes it."""
+
+    async def lock(self, session: str) -> asyncio.Lock:
+        await asyncio.sleep(0)
+        return self.locks.setdefault(session, asyncio.Lock())
+
+
 class SameLength(OneCommand):
     """Written back only if the list is as long as it was: true again after others have forgotten and appended."""
 

@@ -27,6 +27,8 @@ UNSEEN = "unseen memory"
 """What callers share although it is not in the store's memory as we see it, such as a lock of the driver's."""
 TIME = "time"
 """Written when time passes, read when a timer is set: the same timer, set later, goes off later."""
+TURN = "turn of the loop"
+"""Read by whatever runs in the process, and written when a task lets others go first: who may, depends on when."""
 
 NOTHING: Footprint = frozenset()
 WRITES_ALL: Footprint = frozenset({(EVERYTHING, True)})
@@ -49,7 +51,7 @@ def _is_all(one: str, other: str) -> bool:
 
 
 def _is_in_engine(place: str) -> bool:
-    return place not in (MEMORY, TIME) and not place.startswith(OPERATION)
+    return place not in (MEMORY, TIME, TURN) and not place.startswith(OPERATION)
 
 
 def of_operations(names: Iterable[str]) -> Footprint:

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from operator import attrgetter
 from typing import Any, Protocol
@@ -76,6 +76,21 @@ class StepOption:
     """Only the engine does something: no code of the process runs."""
 
 
+@dataclass(eq=False)
+class _Turn:
+    """A task that has let others go first."""
+
+    handle: asyncio.Handle
+    actor: str
+    operation: str
+    moved: set[str] = field(default_factory=set)
+    """Who has come first: whatever comes of that comes after this turn."""
+
+
+_IN_ONE_TURN = {"turn", "begin", "deliver", "done", "cancel", "cancel+"}
+"""Kinds of steps in which code of the process runs."""
+
+
 class StepOptions(list[StepOption]):
     """What could happen now; each code and each key occurs once."""
 
@@ -120,6 +135,11 @@ class Audience(Protocol):
 
     def note(self, actor: str, kind: str, label: str, told: str = "") -> None: ...
 
+    @property
+    def chooses(self) -> bool:
+        """Whether anything is chosen now, and does not just happen."""
+        ...
+
     def answered(self, asked: Segment) -> None:
         """The engine has answered a request."""
         ...
@@ -149,6 +169,10 @@ class Outside:
         self._places: dict[str, dict[int, int]] = {}
         self._timers_fired: Counter[str] = Counter()
         """How many timers of each client have gone off in this schedule."""
+        self._turns: list[_Turn] = []
+        self._turns_taken: Counter[str] = Counter()
+        self.turns_changed = 0
+        """How often a task has let others go first, or has gone on after that."""
         self._sockets = SocketWatch()
         self._naps = Naps()
 
@@ -160,7 +184,7 @@ class Outside:
     def open_loop(self) -> SteppedLoop:
         """A loop for a new store, with nothing left of the last one."""
         self.now = BEGINNING_S
-        self.connections, self.jobs, self.from_threads = [], [], []
+        self.connections, self.jobs, self.from_threads, self._turns = [], [], [], []
         self._sockets.begin()
         loop = SteppedLoop(self)
         self._sockets.ours()
@@ -176,12 +200,13 @@ class Outside:
         self._places = {}
         self.given_up = set()
         self._timers_fired.clear()
+        self._turns_taken.clear()
 
     @property
     def is_at_rest(self) -> bool:
         """Whether nothing is under way on any connection or in any thread."""
-        return (
-            not self.jobs and not self.from_threads and all(one.is_at_rest for one in self.open_connections)
+        return not (self.jobs or self.from_threads or self._turns) and all(
+            one.is_at_rest for one in self.open_connections
         )
 
     @property
@@ -216,6 +241,15 @@ class Outside:
 
     def quiescent(self) -> None:
         self._audience.quiescent()
+
+    def yields(self, handle: asyncio.Handle) -> bool:
+        context = _context_of(handle)
+        actor = context.get(ACTOR, "*")
+        if not self._audience.chooses or actor == "*":
+            return False
+        self.turns_changed += 1
+        self._turns.append(_Turn(handle, actor, context.get(RUNNING, "*")))
+        return True
 
     def connect(
         self, loop: asyncio.AbstractEventLoop, sock: socket.socket, protocol: Any
@@ -255,6 +289,9 @@ class Outside:
                 options.offer(job.actor, f"job:{job.number}", partial(self._start, job), setup=job.setup)
             elif job.running.done():
                 options.offer(job.actor, f"done:{job.number}", partial(self._finish, job), setup=job.setup)
+        for turn in self._turns[:1]:
+            what = f"turn:{self._turns_taken[turn.actor]}"
+            options.offer(turn.actor, what, partial(self._take_turn, turn))
         for handle in self.from_threads:
             options.offer(_who_waits(handle), "hear", partial(self._hear, handle))
 
@@ -265,6 +302,25 @@ class Outside:
             actor = context.get(ACTOR, "*")
             act = partial(self._wait_until, timer.when(), actor, context.get(RUNNING, "*"))
             options.offer(actor, f"timer:{self._timers_fired[actor]}", act, is_timer=True)
+
+    def in_this_turn(self, options: list[StepOption]) -> list[StepOption]:
+        """A task that lets others go first goes on as soon as each has."""
+        if not self._turns:
+            return options
+        moved = self._turns[0].moved
+        return [
+            option
+            for option in options
+            if option.setup
+            or option.in_engine
+            or (option.choice.key.split(":")[1] in _IN_ONE_TURN and option.choice.actor not in moved)
+        ]
+
+    def moves(self, actor: str) -> None:
+        """Code of the process runs for this client."""
+        for turn in self._turns:
+            if turn.actor != actor:
+                turn.moved.add(actor)
 
     @property
     def waiting_connections(self) -> list[HeldConnection]:
@@ -354,6 +410,15 @@ class Outside:
         self.now = max(self.now, when)
         self._timers_fired[actor] += 1
         return of_operations({operation}) | {(TIME, True)}
+
+    def _take_turn(self, turn: _Turn) -> Footprint:
+        self._turns.remove(turn)
+        self._turns_taken[turn.actor] += 1
+        self.turns_changed += 1
+        loop = turn.handle._loop  # type: ignore[attr-defined]
+        assert isinstance(loop, SteppedLoop)
+        loop.run_handle(turn.handle)
+        return of_operations({turn.operation})
 
     def _hear(self, handle: asyncio.Handle) -> Footprint:
         self.from_threads.remove(handle)

@@ -209,6 +209,10 @@ class OwnTasks:
         if not self._now.is_over:
             self._now.course.note(actor, kind, label, told)
 
+    @property
+    def chooses(self) -> bool:
+        return False
+
     def picked(self, who: str) -> None:
         if not self._now.is_over:
             self._now.course.picked(who)

@@ -11,12 +11,15 @@ import concurrent.futures
 import selectors
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
 from recollect.verify.explore.interleavings.held_connection import ACTOR, RUNNING
+
+_STEP = "TaskStepMethWrapper"
+"""The callback of a task that begins or has let others go first; one that waited for something has another."""
 
 
 @dataclass(eq=False)
@@ -41,6 +44,10 @@ class Stepper(Protocol):
     jobs: list[ThreadJob]
     from_threads: list[asyncio.Handle]
     pool: concurrent.futures.ThreadPoolExecutor
+
+    def yields(self, handle: asyncio.Handle) -> bool:
+        """A task lets others go first, as with `asyncio.sleep(0)`; whether it goes on only when that is chosen."""
+        ...
 
     def quiescent(self) -> None:
         """Nothing is left to run: makes one thing happen."""
@@ -94,6 +101,8 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         self._under_way: list[asyncio.Task[Any]] = []
         """Of those looked at so far, the ones that had not ended: a store keeps thousands."""
         self._jobs_made = 0
+        self._going_on: set[asyncio.Handle] = set()
+        """Steps of tasks that begin, or whose turn was chosen."""
         self.timers_set = 0
         self._quiet = _Quiet(stepper)
         super().__init__(self._quiet)
@@ -106,7 +115,20 @@ class SteppedLoop(asyncio.SelectorEventLoop):
     def _make_task(self, loop: Any, work: Any, **options: Any) -> asyncio.Task[Any]:
         """Tasks are kept as long as the store, so that a store that compares their ids never sees one twice."""
         self._kept.append(asyncio.Task(work, loop=loop, **options))
+        self._going_on.update(self._ready_steps[-1:])
         return self._kept[-1]
+
+    @property
+    def _ready_steps(self) -> list[asyncio.Handle]:
+        ready: Iterable[asyncio.Handle] = self._ready  # type: ignore[attr-defined]
+        return [handle for handle in ready if type(handle._callback).__name__ == _STEP]  # type: ignore[attr-defined]
+
+    def _run_once(self) -> None:
+        for handle in self._ready_steps:
+            if handle not in self._going_on and self._stepper.yields(handle):
+                self._ready.remove(handle)  # type: ignore[attr-defined]
+        self._going_on.clear()
+        super()._run_once()  # type: ignore[misc]
 
     def time(self) -> float:
         return self._stepper.now
@@ -135,6 +157,7 @@ class SteppedLoop(asyncio.SelectorEventLoop):
         return is_due or bool(self._ready)  # type: ignore[attr-defined]
 
     def run_handle(self, handle: asyncio.Handle) -> None:
+        self._going_on.add(handle)
         self._ready.append(handle)  # type: ignore[attr-defined]
 
     def comes_from_outside(self, timeout_s: float) -> bool:

@@ -8,6 +8,7 @@ choices. No order is tried that asyncio could not produce.
     arrive   what was written to a connection reaches the engine, which executes it; the reply is fetched and kept
     deliver  the reply is given to the protocol, and the process runs until it waits again
     job/done the same for a function that was given to a thread
+    turn     a task that has let others go first (`asyncio.sleep(0)`) goes on; one step of each other may come before
     timer    time goes on to the next timer; timers beyond `SLEEP_MAX_S` only when nothing else can happen
     cancel   the operation is cancelled where it waits (!), or at the very moment its reply arrives (~)
 """
@@ -28,6 +29,7 @@ from recollect.verify.explore.interleavings.footprints import (
     MEMORY,
     ORDER,
     TIME,
+    TURN,
     WRITES_ALL,
     Footprint,
     of_operations,
@@ -130,7 +132,7 @@ class TaskWorld:
         """How a program goes on a new store if nobody gives up, and with how many connections."""
         self._calm: set[tuple[int, ...] | None] = set()
         """How the store looked when nobody had given up on it yet, and whenever it was seen to go as usual."""
-        self._steps = self._timers_set = 0
+        self._steps = self._timers_set = self._turns_changed = 0
         self._fingerprint: int | None = None
         """Of the store's memory as it was before this step; None as long as nobody wants to know what steps touch."""
         self._free = True
@@ -410,10 +412,13 @@ class TaskWorld:
             if self._course.reads_footprints and self._fingerprint is None:
                 assert self._loop is not None
                 self._fingerprint, self._timers_set = self._memory.fingerprint(), self._loop.timers_set
+                self._turns_changed = self._outside.turns_changed
             self._outside.moment += 1
             self._pending, self._statement_ran = set(), False
             self._meetings.begin_step()
             self._in_engine = options[index].in_engine
+            if not self._in_engine:
+                self._outside.moves(options[index].choice.actor)
             self._pending |= options[index].act()
         except Exception as error:
             self._abandon(error)
@@ -452,6 +457,8 @@ class TaskWorld:
             if (timers := self._loop.timers_set if self._loop is not None else 0) != self._timers_set:
                 self._pending.add((TIME, False))
             self._timers_set = timers
+            self._pending.add((TURN, self._outside.turns_changed != self._turns_changed))
+            self._turns_changed = self._outside.turns_changed
 
     def _enabled(self, loop: SteppedLoop) -> list[StepOption]:
         found = StepOptions(alone=self._cancellations > 0)
@@ -462,7 +469,7 @@ class TaskWorld:
                 self._seats.offer_to_cancel(found, self._outside, self._cancel)
         if self._free or self._seats.any_busy:
             self._outside.offer_timer(loop, found)
-        options = found if self._free else self._seats.without_rounds(found)
+        options = found if self._free else self._seats.without_rounds(self._outside.in_this_turn(found))
         return sorted(options, key=_in_order) if len(options) > 1 else options
 
     # ---- what happens outside
@@ -475,6 +482,10 @@ class TaskWorld:
         """Whoever's step is under way has asked for it."""
         self._statement_ran = True
         self.note(self._course.last, "arrive", " ".join(sql.split()), carried(sql.encode(), b"", WRITES_ALL))
+
+    @property
+    def chooses(self) -> bool:
+        return not self._free
 
     def picked(self, who: str) -> None:
         if not self._free:
