@@ -87,7 +87,7 @@ def test_a_server_that_patroni_stops_once_more_is_waited_for(monkeypatch: pytest
     monkeypatch.setattr(PostgresEngine, "_endpoint_when_ready", ready)
     member = object.__new__(PatroniMember)
     member.options = EngineOptions(start_timeout_s=10)
-    assert member.await_start() == "there"
+    assert str(member.await_start()) == "there"
     answers[:] = [PgError({"C": "42501", "M": "permission denied"})]
     monkeypatch.setattr(PatroniMember, "kill", lambda _: None)
     with pytest.raises(PgError, match="permission denied"):
