@@ -26,6 +26,7 @@ from recollect.verify.explore.interleavings.footprints import (
     MEMORY,
     NOTHING,
     TIME,
+    TURN,
     WRITES_ALL,
     Footprint,
     of_operations,
@@ -77,7 +78,7 @@ class StepOption:
 
 
 @dataclass(eq=False)
-class _Turn:
+class _LetOthersGo:
     """A task that has let others go first."""
 
     handle: asyncio.Handle
@@ -154,6 +155,7 @@ class Outside:
 
     def __init__(self, engine: str, audience: Audience, waits: EngineWaits | None = None) -> None:
         self._engine, self._audience, self._waits = engine, audience, waits or UnknownWaits()
+        self.loop: SteppedLoop
         self.now = BEGINNING_S
         self._jobs_since = real_clock()
         self.moment = 0
@@ -169,10 +171,11 @@ class Outside:
         self._places: dict[str, dict[int, int]] = {}
         self._timers_fired: Counter[str] = Counter()
         """How many timers of each client have gone off in this schedule."""
-        self._turns: list[_Turn] = []
+        self._turns: list[_LetOthersGo] = []
         self._turns_taken: Counter[str] = Counter()
-        self.turns_changed = 0
+        self._turns_changed = 0
         """How often a task has let others go first, or has gone on after that."""
+        self._looked_at = 0, 0
         self._sockets = SocketWatch()
         self._naps = Naps()
 
@@ -186,7 +189,7 @@ class Outside:
         self.now = BEGINNING_S
         self.connections, self.jobs, self.from_threads, self._turns = [], [], [], []
         self._sockets.begin()
-        loop = SteppedLoop(self)
+        self.loop = loop = SteppedLoop(self)
         self._sockets.ours()
         return loop
 
@@ -247,8 +250,8 @@ class Outside:
         actor = context.get(ACTOR, "*")
         if not self._audience.chooses or actor == "*":
             return False
-        self.turns_changed += 1
-        self._turns.append(_Turn(handle, actor, context.get(RUNNING, "*")))
+        self._turns_changed += 1
+        self._turns.append(_LetOthersGo(handle, actor, context.get(RUNNING, "*")))
         return True
 
     def connect(
@@ -316,11 +319,18 @@ class Outside:
             or (option.choice.key.split(":")[1] in _IN_ONE_TURN and option.choice.actor not in moved)
         ]
 
-    def moves(self, actor: str) -> None:
-        """Code of the process runs for this client."""
+    def moves(self, chosen: StepOption) -> None:
+        """If code of the process runs for its client, that one has come first."""
         for turn in self._turns:
-            if turn.actor != actor:
-                turn.moved.add(actor)
+            if turn.actor != chosen.choice.actor and not chosen.in_engine:
+                turn.moved.add(chosen.choice.actor)
+
+    def time_and_turns(self) -> Footprint:
+        """What has been touched of them since this was asked last."""
+        timers, turns = self._looked_at
+        self._looked_at = self.loop.timers_set, self._turns_changed
+        touched = frozenset({(TURN, turns != self._turns_changed)})
+        return touched | {(TIME, False)} if timers != self.loop.timers_set else touched
 
     @property
     def waiting_connections(self) -> list[HeldConnection]:
@@ -411,10 +421,10 @@ class Outside:
         self._timers_fired[actor] += 1
         return of_operations({operation}) | {(TIME, True)}
 
-    def _take_turn(self, turn: _Turn) -> Footprint:
+    def _take_turn(self, turn: _LetOthersGo) -> Footprint:
         self._turns.remove(turn)
         self._turns_taken[turn.actor] += 1
-        self.turns_changed += 1
+        self._turns_changed += 1
         loop = turn.handle._loop  # type: ignore[attr-defined]
         assert isinstance(loop, SteppedLoop)
         loop.run_handle(turn.handle)

@@ -11,7 +11,7 @@ from functools import partial
 from recollect.verify.explore.interleavings.footprints import Footprint
 from recollect.verify.explore.interleavings.held_connection import ACTOR, RUNNING, Segment
 from recollect.verify.explore.interleavings.outside import Outside, StepOption, StepOptions
-from recollect.verify.explore.interleavings.program import NAMES, ProgramOp
+from recollect.verify.explore.interleavings.program import NAMES, ClientsProgram, ProgramOp
 
 DEADLINE_S = 600.0
 """In the store's time: what has not ended by then, with nothing but timers left, never does."""
@@ -61,6 +61,10 @@ class Seat:
 
 class Seats(list[Seat]):
     """The clients of the schedule."""
+
+    @classmethod
+    def of_clients(cls, program: ClientsProgram) -> Seats:
+        return cls(Seat(number, ops, program.twins(number)) for number, ops in enumerate(program.clients))
 
     def of(self, actor: str) -> Seat:
         return self[NAMES.index(actor)]

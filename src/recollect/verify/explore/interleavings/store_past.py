@@ -19,6 +19,20 @@ class StoreUse(NamedTuple):
     schedule: str
 
 
+class HasPast:
+    """Of a world whose stores are used for several schedules."""
+
+    _past: StorePast
+
+    @property
+    def earlier(self) -> tuple[StoreUse, ...]:
+        return self._past.before_latest
+
+    @property
+    def has_grown(self) -> bool:
+        return self._past.has_grown
+
+
 @dataclass
 class StorePast:
     """Of the stores of one world, one after the other."""

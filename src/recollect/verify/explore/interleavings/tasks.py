@@ -20,6 +20,7 @@ import contextlib
 import random
 from collections.abc import Coroutine, Generator
 from functools import partial
+from operator import attrgetter
 from typing import Any
 
 from recollect.verify.engines.endpoint import Endpoint
@@ -28,8 +29,6 @@ from recollect.verify.explore.interleavings.engine_waits import EngineWaits
 from recollect.verify.explore.interleavings.footprints import (
     MEMORY,
     ORDER,
-    TIME,
-    TURN,
     WRITES_ALL,
     Footprint,
     of_operations,
@@ -54,7 +53,7 @@ from recollect.verify.explore.interleavings.search import (
 from recollect.verify.explore.interleavings.seats import Seat, Seats
 from recollect.verify.explore.interleavings.stepped_loop import SteppedLoop
 from recollect.verify.explore.interleavings.store_memory import StoreMemory
-from recollect.verify.explore.interleavings.store_past import StorePast, StoreUse
+from recollect.verify.explore.interleavings.store_past import HasPast, StorePast
 from recollect.verify.explore.interleavings.told_statements import told_statements
 from recollect.verify.explore.interleavings.world import (
     ChosenCourse,
@@ -108,7 +107,7 @@ def _failed(request: pipe.Request, error: Exception, endpoint: Endpoint) -> pipe
     return pipe.Failed(outcome, outcomes.describe(error, endpoint.scrubber), outcomes.kinds(error))
 
 
-class TaskWorld:
+class TaskWorld(HasPast):
     """`waits` asks the engine who waits for whom."""
 
     def __init__(
@@ -132,7 +131,7 @@ class TaskWorld:
         """How a program goes on a new store if nobody gives up, and with how many connections."""
         self._calm: set[tuple[int, ...] | None] = set()
         """How the store looked when nobody had given up on it yet, and whenever it was seen to go as usual."""
-        self._steps = self._timers_set = self._turns_changed = 0
+        self._steps = 0
         self._fingerprint: int | None = None
         """Of the store's memory as it was before this step; None as long as nobody wants to know what steps touch."""
         self._free = True
@@ -151,14 +150,6 @@ class TaskWorld:
     @property
     def unseen(self) -> str | None:
         return self._outside.unseen
-
-    @property
-    def earlier(self) -> tuple[StoreUse, ...]:
-        return self._past.before_latest
-
-    @property
-    def has_grown(self) -> bool:
-        return self._past.has_grown
 
     # ---- one schedule
 
@@ -249,16 +240,14 @@ class TaskWorld:
         return not is_trial
 
     def _is_calm(self) -> bool:
-        look = self._look()
-        return look is not None and look in self._calm
+        return (look := self._look()) is not None and look in self._calm
 
     def _look(self) -> tuple[int, ...] | None:
         """What can be seen of a store that nobody uses; None if something is under way, or its engine is inside."""
-        assert self._loop is not None
         if self._endpoint.port is None or not self._outside.is_at_rest:
             return None
         self.session.schedule += 1  # what it keeps for the session before is in the past
-        return self._shape.fingerprint(), self._connections, *self._loop.waiting(SLEEP_MAX_S)
+        return self._shape.fingerprint(), self._connections, *self._outside.loop.waiting(SLEEP_MAX_S)
 
     def _read(self, program: ClientsProgram) -> None:
         with contextlib.suppress(Unfinished):
@@ -301,9 +290,7 @@ class TaskWorld:
         self.session.schedule += 1
         self._course = ChosenCourse(strategy, self.session.shorten)
         self._history = self._new_history(program)
-        self._seats = Seats(
-            Seat(number, ops, program.twins(number)) for number, ops in enumerate(program.clients)
-        )
+        self._seats = Seats.of_clients(program)
         self._cancellations_left = cancellations
         self._outside.begin_schedule()
         self._pending = None
@@ -410,15 +397,13 @@ class TaskWorld:
                 raise Unfinished(f"more than {STEPS_MAX} steps")
             index = self._course.choose([option.choice for option in options])
             if self._course.reads_footprints and self._fingerprint is None:
-                assert self._loop is not None
-                self._fingerprint, self._timers_set = self._memory.fingerprint(), self._loop.timers_set
-                self._turns_changed = self._outside.turns_changed
+                self._fingerprint = self._memory.fingerprint()
+                self._outside.time_and_turns()
             self._outside.moment += 1
             self._pending, self._statement_ran = set(), False
             self._meetings.begin_step()
             self._in_engine = options[index].in_engine
-            if not self._in_engine:
-                self._outside.moves(options[index].choice.actor)
+            self._outside.moves(options[index])
             self._pending |= options[index].act()
         except Exception as error:
             self._abandon(error)
@@ -454,11 +439,7 @@ class TaskWorld:
                 self._pending |= WRITES_ALL
             self._pending.add((MEMORY, blind or now != self._fingerprint))
             self._fingerprint = now
-            if (timers := self._loop.timers_set if self._loop is not None else 0) != self._timers_set:
-                self._pending.add((TIME, False))
-            self._timers_set = timers
-            self._pending.add((TURN, self._outside.turns_changed != self._turns_changed))
-            self._turns_changed = self._outside.turns_changed
+            self._pending |= self._outside.time_and_turns()
 
     def _enabled(self, loop: SteppedLoop) -> list[StepOption]:
         found = StepOptions(alone=self._cancellations > 0)
@@ -501,8 +482,7 @@ class TaskWorld:
         op = seat.ops[seat.begun]
         seat.begun += 1
         seat.begun_s, seat.held_up = self._outside.now, False
-        assert self._loop is not None
-        seat.task = self._loop.create_task(self._operate(seat, op), context=seat.context())
+        seat.task = self._outside.loop.create_task(self._operate(seat, op), context=seat.context())
         return of_operations({seat.operation}) | {(ORDER, False)}
 
     def _cancel(self, seat: Seat, with_reply: HeldConnection | None = None) -> Footprint:
@@ -573,7 +553,7 @@ class TaskWorld:
         except (Diverged, Redundant) as error:
             self._abandon(error)
             return
-        for seat in filter(lambda one: one.busy, self._seats):
+        for seat in filter(attrgetter("busy"), self._seats):
             self._history.hangs(seat.number)
             self.note(seat.name, "hang", "waits for ever")
         self._done.set_result(None)
