@@ -57,3 +57,11 @@ def _group_of(item: pytest.Item) -> str | None:
 def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Why each test that was run again had failed: it may pass for months before it fails again."""
+    for report in terminalreporter.getreports("rerun"):
+        lines = [line for line in report.longreprtext.splitlines() if line.startswith("E ")]
+        terminalreporter.write_line(f"run again: {report.nodeid}")
+        terminalreporter.write_line("\n".join(lines[:6]) or report.longreprtext[-500:])
