@@ -157,6 +157,7 @@ CORRECT = (
     Cell("redis_tasks:ReadsTwice", "redis", "tasks"),
     Cell("redis_turns:WritesForAll", "redis", "tasks"),
     Cell("redis_turns:OneLockAfterAYield", "redis", "tasks"),
+    Cell("redis_turns:YieldsNowAndThen", "redis", "tasks"),
     Cell("redis_tasks:Forgetting", "redis", "tasks"),
     Cell("redis_tasks:WholeContext", "redis", "tasks"),
     Cell("redis_tasks:OpensWhenBusy", "redis", "tasks"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 
 from recollect.verify.engines import Endpoint
 from tests.interleavings.planted.redis_tasks import Messages, OneCommand, OneValue
@@ -65,3 +66,18 @@ class OneLockAfterAYield(LockAfterAYield):
     async def lock(self, session: str) -> asyncio.Lock:
         await asyncio.sleep(0)
         return self.locks.setdefault(session, asyncio.Lock())
+
+
+class YieldsNowAndThen(OneCommand):
+    """Nothing wrong: as a loop of appends must let others run, it looks at the clock."""
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        super().__init__(endpoint)
+        self.yielded_at = 0.0
+
+    async def append(self, session: str, messages: Messages) -> None:
+        if time.monotonic() - self.yielded_at > 0.001:
+            self.yielded_at = time.monotonic()
+            await asyncio.sleep(0)
+        await super().append(session, messages)
+        await asyncio.sleep(0.0004)  # a disk, say

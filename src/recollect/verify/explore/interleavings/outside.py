@@ -61,6 +61,8 @@ is only slow, as on a machine with other work: time does not go on, and nobody e
 JOB_S_MAX = 30.0
 BEGINNING_S = 1000.0
 
+BETWEEN_S = 0.01
+"""Between two schedules, so that what a store does every so often by the clock, it does anew in each."""
 _REAL = (time.monotonic, time.perf_counter)
 
 
@@ -204,6 +206,7 @@ class Outside:
         self.given_up = set()
         self._timers_fired.clear()
         self._turns_taken.clear()
+        self.now += BETWEEN_S
 
     @property
     def is_at_rest(self) -> bool:
