@@ -363,13 +363,19 @@ def test_a_number_that_nobody_was_given_can_be_replaced() -> None:
     assert script.names() == []
 
 
-def test_what_a_read_missed_before_it_was_forgotten_was_late_where_messages_come_late() -> None:
+def where_messages_come_late() -> Script:
+    """The first is seen late; the second has not been seen yet."""
     script = Script()
     script.append(1)
     script.read(2)
     script.read(2, 0)
     script.append(1)
     script.read(2, 0)
+    return script
+
+
+def test_what_a_read_missed_before_it_was_forgotten_was_late_where_messages_come_late() -> None:
+    script = where_messages_come_late()
     script.forget(1)
     script.read(2)
     assert script.counts() == {"stale-read": 1}
@@ -385,36 +391,21 @@ def test_but_it_was_dropped_where_nothing_else_comes_late() -> None:
 
 
 def test_and_where_other_messages_are_lost_for_good_those_are_told() -> None:
-    script = Script()
-    script.append(1)
-    script.read(2)
-    script.read(2, 0)
-    script.append(1)
-    script.read(2, 0)
+    script = where_messages_come_late()
     script.read(2, 0)
     assert sorted(script.names()) == ["dropped", "stale-read"]
 
 
 @pytest.mark.parametrize("outcome", ["unknown", "ok"])
 def test_what_a_read_missed_before_it_was_retracted_was_late_too(outcome: str) -> None:
-    script = Script()
-    script.append(1)
-    script.read(2)
-    script.read(2, 0)
-    script.append(1)
-    script.read(2, 0)
+    script = where_messages_come_late()
     script.retract(1, 1, outcome=outcome)
     script.read(2, 0)
     assert script.counts() == {"stale-read": 1}
 
 
 def test_a_forget_that_failed_removed_nothing() -> None:
-    script = Script()
-    script.append(1)
-    script.read(2)
-    script.read(2, 0)
-    script.append(1)
-    script.read(2, 0)
+    script = where_messages_come_late()
     script.forget(1, outcome="fail")
     script.read(2, 0)
     assert script.firsts()["dropped"] == "m1"
