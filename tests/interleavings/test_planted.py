@@ -99,6 +99,28 @@ def test_a_store_without_a_race_is_not_accused(cell: Cell, tmp_path: Path) -> No
     assert all(one.exhausted for one in found.programs) or not to_the_end
 
 
+@pytest.mark.parametrize(
+    ("store", "twin"), [("AsksBeforeItStops", "WritesForAll"), ("LockAfterAYield", "OneLockAfterAYield")]
+)
+def test_others_go_on_while_a_task_asks_or_lets_them_go_first(store: str, twin: str, tmp_path: Path) -> None:
+    (racy,) = (each for each in PLANTED if each.store == f"redis_turns:{store}")
+    failure = racy.explore(tmp_path, FOUND_WITHIN_S, programs=("a | a",)).found.failure
+    assert failure is not None
+    assert set(failure.names) & set(racy.names), failure.anomalies
+    (right,) = (each for each in CORRECT if each.store == f"redis_turns:{twin}")
+    found = right.explore(tmp_path, FOUND_WITHIN_S, programs=("a | a",)).found
+    assert found.failure is None
+    assert found.programs[0].exhausted
+
+
+def test_a_store_that_yields_by_the_clock_goes_the_same_way_each_time(tmp_path: Path) -> None:
+    (cell,) = (each for each in CORRECT if each.store == "redis_turns:YieldsNowAndThen")
+    found = cell.explore(tmp_path, FOUND_WITHIN_S, programs=("a | a | a",)).found
+    assert found.failure is None
+    assert (found.programs[0].diverged, found.programs[0].repeated) == (0, 0)
+    assert found.programs[0].judged
+
+
 def test_a_race_that_needs_an_earlier_message_is_found_with_one(tmp_path: Path) -> None:
     (cell,) = (each for each in PLANTED if each.store == "redis_tasks:CreatedOnce")
     failure = cell.explore(tmp_path, FOUND_WITHIN_S).found.failure
